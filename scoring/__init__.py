@@ -1,0 +1,1 @@
+"""The domain: models, document sets, jobs, results. Imports neither torch nor ``workers``."""

@@ -1,0 +1,30 @@
+"""Every table of the domain, one noun per file."""
+
+from scoring.models.chunk import Chunk
+from scoring.models.document_set import Document, DocumentSet
+from scoring.models.job import Job
+from scoring.models.judgement_set import Judgement, JudgementSet
+from scoring.models.placement import Placement
+from scoring.models.query_set import Query, QuerySet
+from scoring.models.result import QueryResult
+from scoring.models.score_request import ScoreRequest
+from scoring.models.scoring_model import ScoringModel
+from scoring.models.transition import Transition
+from scoring.models.worker import Worker
+
+__all__ = [
+    "Chunk",
+    "Document",
+    "DocumentSet",
+    "Job",
+    "Judgement",
+    "JudgementSet",
+    "Placement",
+    "Query",
+    "QueryResult",
+    "QuerySet",
+    "ScoreRequest",
+    "ScoringModel",
+    "Transition",
+    "Worker",
+]

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from django.db import models
+
+from scoring.models.base import UploadedSet, choice_constraint
+from scoring.states import SetState
+
+
+class DocumentSet(UploadedSet):
+    class Meta(UploadedSet.Meta):
+        ordering = ("-created_at",)
+        constraints = (choice_constraint("state", SetState, "document_set_state"),)
+        indexes = (models.Index(fields=("team", "checksum"), name="document_set_checksum"),)
+
+
+class Document(models.Model):
+    """One text to be ranked. ``position`` counts from 0 in file order without gaps: chunks are ranges of positions."""
+
+    document_set = models.ForeignKey(DocumentSet, on_delete=models.CASCADE, related_name="documents")
+    position = models.PositiveIntegerField()
+    external_id = models.CharField(max_length=200)
+    title = models.TextField(blank=True)
+    text = models.TextField(blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    is_empty = models.BooleanField(default=False, help_text="no text: kept, never scored, ranked last")
+
+    class Meta:
+        ordering = ("document_set", "position")
+        constraints = (
+            models.UniqueConstraint(fields=("document_set", "position"), name="document_position"),
+            models.UniqueConstraint(fields=("document_set", "external_id"), name="document_external_id"),
+        )
+
+    def __str__(self) -> str:
+        return self.external_id

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from django.db import models
+
+from scoring.models.base import UploadedSet, choice_constraint
+from scoring.states import SetState
+
+
+class QuerySet(UploadedSet):
+    """A set of search queries (not Django's ``models.QuerySet``)."""
+
+    class Meta(UploadedSet.Meta):
+        ordering = ("-created_at",)
+        constraints = (choice_constraint("state", SetState, "query_set_state"),)
+        indexes = (models.Index(fields=("team", "checksum"), name="query_set_checksum"),)
+
+
+class Query(models.Model):
+    query_set = models.ForeignKey(QuerySet, on_delete=models.CASCADE, related_name="queries")
+    position = models.PositiveIntegerField()
+    external_id = models.CharField(max_length=200)
+    text = models.TextField(blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    is_empty = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("query_set", "position")
+        verbose_name_plural = "queries"
+        constraints = (
+            models.UniqueConstraint(fields=("query_set", "position"), name="query_position"),
+            models.UniqueConstraint(fields=("query_set", "external_id"), name="query_external_id"),
+        )
+
+    def __str__(self) -> str:
+        return self.external_id

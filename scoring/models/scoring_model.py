@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from scoring.ids import new_id
+from scoring.models.base import choice_constraint
+from scoring.states import ModelState
+
+
+class ModelKind(models.TextChoices):
+    BI_ENCODER = "bi-encoder", "bi-encoder (cosine)"
+    LATE_INTERACTION = "late-interaction", "late interaction (MaxSim)"
+    GENERATIVE = "generative", "generative (label probability)"
+
+
+class Dtype(models.TextChoices):
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class SelfTestMode(models.TextChoices):
+    FULL = "full", "full: order and numbers"
+    NUMBERS = "numbers", "numbers only (random weights)"
+
+
+class ScoringModel(models.Model):
+    """One registered model: where its files are, how it is to run, and what its self-test found."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.SlugField(max_length=64, unique=True)
+    kind = models.CharField(max_length=24, choices=ModelKind)
+    source = models.CharField(
+        max_length=500,
+        help_text="a folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>",
+    )
+    gguf_file = models.CharField(max_length=200, blank=True, help_text="name of the GGUF file in the source, if any")
+    device = models.CharField(max_length=16, default="auto", help_text="auto, cpu, cuda or cuda:N")
+    dtype = models.CharField(max_length=16, choices=Dtype, default=Dtype.AUTO)
+    max_length = models.PositiveIntegerField(
+        null=True, blank=True, help_text="tokens per text; empty: the limit that the model's folder states"
+    )
+    gpu_maxsim = models.BooleanField(
+        "GPU MaxSim", default=True, help_text="late interaction: score on the GPU where there is one"
+    )
+    template = models.TextField(blank=True, help_text="generative: Jinja text with {{ query }} and {{ item }}")
+    labels = models.JSONField(default=list, blank=True, help_text='generative: such as ["yes", "no"]; positive first')
+    is_default = models.BooleanField(default=False, help_text="used when a request of this kind names no model")
+
+    state = models.CharField(max_length=16, choices=ModelState, default=ModelState.REGISTERED, editable=False)
+    self_test_mode = models.CharField(max_length=16, choices=SelfTestMode, default=SelfTestMode.FULL)
+    self_test_report = models.JSONField(null=True, blank=True, editable=False)
+    self_test_worker = models.ForeignKey(
+        "scoring.Worker", on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
+    )
+    self_test_expires_at = models.DateTimeField(null=True, editable=False)
+    # Facts that the self-test read off the loaded model.
+    revision = models.CharField(max_length=64, blank=True, editable=False)
+    facts = models.JSONField(default=dict, editable=False, help_text="architecture, limits, scale, load time, …")
+    generation = models.PositiveIntegerField(
+        default=1, editable=False, help_text="grows with every change that workers must follow"
+    )
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            choice_constraint("kind", ModelKind, "scoring_model_kind"),
+            choice_constraint("dtype", Dtype, "scoring_model_dtype"),
+            choice_constraint("state", ModelState, "scoring_model_state"),
+            choice_constraint("self_test_mode", SelfTestMode, "scoring_model_self_test_mode"),
+            models.UniqueConstraint(
+                fields=("kind",), condition=models.Q(is_default=True), name="scoring_model_one_default_per_kind"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,29 @@
+"""The closed vocabulary of what the audit log may say about this app."""
+
+from __future__ import annotations
+
+from audit.services import register_verb
+
+VERBS = {
+    "model.registered": "registered model {target}",
+    "model.changed": "changed model {target}",
+    "model.self_test_requested": "asked for a self-test of model {target}",
+    "model.load_requested": "asked to load model {target}",
+    "model.unload_requested": "asked to unload model {target}",
+    "model.reload_requested": "asked to reload model {target}",
+    "model.disabled": "disabled model {target}",
+    "document_set.uploaded": "uploaded document set {target}",
+    "document_set.deleted": "deleted document set {target}",
+    "query_set.uploaded": "uploaded query set {target}",
+    "query_set.deleted": "deleted query set {target}",
+    "judgement_set.uploaded": "uploaded judgement set {target}",
+    "judgement_set.deleted": "deleted judgement set {target}",
+    "job.submitted": "submitted job {target}",
+    "job.cancelled": "cancelled job {target}",
+    "job.exported": "exported the results of job {target}",
+}
+
+
+def register() -> None:
+    for verb, sentence in VERBS.items():
+        register_verb(verb, sentence)
