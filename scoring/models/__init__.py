@@ -10,6 +10,7 @@ from scoring.models.result import QueryResult
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.transition import Transition
+from scoring.models.upload import Upload
 from scoring.models.worker import Worker
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "ScoreRequest",
     "ScoringModel",
     "Transition",
+    "Upload",
     "Worker",
 ]

@@ -1,0 +1,138 @@
+"""The only place that sends Celery messages, by task name: the web never imports a worker's code.
+
+A synchronous call: one message out, then two elements on a private Redis list. The first is the worker's
+acknowledgement, so that a dead queue is told from a slow model within ACK_SECONDS; the second is the reply.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import redis
+from django.conf import settings
+
+from assay.celery import app
+from assay.errors import AssayError
+from scoring.payloads import SyncReply, SyncRequest
+
+SYNC_QUEUE: Final = "sync"
+BATCH_QUEUE: Final = "batch"
+ANSWER_TASK: Final = "workers.answer"
+WAKE_TASK: Final = "workers.wake"
+ACK_SECONDS: Final = 1.5
+REPLY_TTL_SECONDS: Final = 60
+ACK: Final = "taken"
+
+
+@cache
+def connection() -> redis.Redis:
+    """This process's Redis connection pool (created on first use, after any fork)."""
+    return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, health_check_interval=30)
+
+
+def gone_key(reply_key: str) -> str:
+    """Set when the caller left: the worker then drops the request instead of starting it."""
+    return f"{reply_key}:gone"
+
+
+def clock() -> float:
+    """Redis's time in seconds, the clock that web and workers share."""
+    seconds, microseconds = connection().time()
+    return float(seconds) + float(microseconds) / 1e6
+
+
+def workers_wake() -> None:
+    """Tell the workers that there is work in the database. Losing this costs seconds, never a result: they also poll."""
+    app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
+
+
+def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
+    """Send ``request`` (its ``reply_key`` and ``deadline`` are filled in here) and wait for the reply.
+
+    Raises AssayError 503 ``no_worker`` when nobody took the message, 504 ``deadline_exceeded`` when the reply is late,
+    503 ``queue_unavailable`` when Redis does not answer.
+    """
+    reply_key = f"assay:reply:{uuid.uuid4().hex}"
+    try:
+        call = replace(request, reply_key=reply_key, deadline=clock() + timeout_seconds)
+        app.send_task(
+            ANSWER_TASK,
+            args=[call.to_json()],
+            queue=SYNC_QUEUE,
+            expires=timeout_seconds + 1,
+            ignore_result=True,
+            retry=False,
+        )
+        return _wait(call, timeout_seconds)
+    except (redis.RedisError, app.connection_for_write().recoverable_connection_errors) as error:
+        raise AssayError(
+            "queue_unavailable",
+            f"The message queue does not answer ({type(error).__name__}); synchronous scoring is not possible until it does.",
+            status=503,
+            retry_after=5,
+        ) from error
+
+
+def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
+    taken = _pop(call.reply_key, min(ACK_SECONDS, timeout_seconds))
+    if taken is None:
+        _leave(call.reply_key)
+        raise no_worker(call.model_name, f"no worker took the request within {ACK_SECONDS} s")
+    answer = _pop(call.reply_key, timeout_seconds)
+    if answer is None:
+        _leave(call.reply_key)
+        raise AssayError(
+            "deadline_exceeded",
+            f"Model '{call.model_name}' did not answer within {timeout_seconds:.1f} s. "
+            "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
+            status=504,
+        )
+    return SyncReply.from_json(json.loads(answer))
+
+
+def no_worker(model_name: str, why: str) -> AssayError:
+    return AssayError(
+        "no_worker",
+        f"Model '{model_name}' cannot answer now: {why} (queue '{SYNC_QUEUE}'). "
+        "Start a worker with `manage.py gpu_worker`, or try again shortly.",
+        status=503,
+        retry_after=5,
+        extra={"model": model_name, "queue": SYNC_QUEUE},
+    )
+
+
+def reply_send(call: SyncRequest, reply: SyncReply) -> None:
+    """The worker's side of the private list."""
+    _push(call.reply_key, json.dumps(reply.to_json(), allow_nan=False))
+
+
+def reply_acknowledge(call: SyncRequest) -> bool:
+    """Tell the caller that its request was taken. False: the caller has left already, do not start."""
+    if connection().exists(gone_key(call.reply_key)):
+        return False
+    _push(call.reply_key, ACK)
+    return True
+
+
+def caller_left(call: SyncRequest) -> bool:
+    return bool(connection().exists(gone_key(call.reply_key)))
+
+
+def _push(key: str, value: str) -> None:
+    with connection().pipeline(transaction=True) as pipe:
+        pipe.rpush(key, value)
+        pipe.expire(key, REPLY_TTL_SECONDS)
+        pipe.execute()
+
+
+def _pop(key: str, seconds: float) -> str | None:
+    popped: Any = connection().blpop([key], timeout=max(seconds, 0.01))
+    return popped[1] if popped else None
+
+
+def _leave(reply_key: str) -> None:
+    connection().set(gone_key(reply_key), "1", ex=REPLY_TTL_SECONDS)

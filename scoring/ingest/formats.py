@@ -1,0 +1,60 @@
+"""What a file is, told from its first bytes and never from its name alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import BinaryIO, Final
+
+from scoring.ingest.rows import FileProblem
+
+SNIFF_BYTES: Final = 65_536
+SIGNATURES: Final = {
+    b"PK\x03\x04": "a ZIP archive (or an Excel file)",
+    b"\x1f\x8b": "a gzip file",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"PAR1": "a Parquet file",
+    b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
+    b"\x7fELF": "a program",
+    b"SQLite format 3": "an SQLite database",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+
+
+class Format(StrEnum):
+    CSV = "csv"
+    TSV = "tsv"
+    JSONL = "jsonl"
+    TREC_QRELS = "trec-qrels"
+
+
+def sniff(file: BinaryIO, *, qrels_allowed: bool = False) -> Format:
+    """The format of ``file``, which is rewound. Raises FileProblem for what is not text or holds nothing."""
+    file.seek(0)
+    head = file.read(SNIFF_BYTES)
+    file.seek(0)
+    if not head.strip():
+        raise FileProblem("The file is empty. Give a CSV, TSV or JSON-lines file with at least one row.")
+    for signature, name in SIGNATURES.items():
+        if head.startswith(signature):
+            raise FileProblem(f"The file is {name}, not text. Give a CSV, TSV or JSON-lines file in UTF-8.")
+    # Text has hardly any control characters; one stray NUL in a cell is a row's problem, not the file's.
+    controls = sum(byte < 9 or 13 < byte < 32 for byte in head)
+    if controls > max(8, len(head) // 20):
+        raise FileProblem(
+            f"The file is binary ({controls:,} control characters in its first {len(head):,} bytes). "
+            "Give a CSV, TSV or JSON-lines file in UTF-8."
+        )
+    first = next(line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
+    if first.lstrip().startswith(b"{"):
+        return Format.JSONL
+    if qrels_allowed and _is_qrels(first):
+        return Format.TREC_QRELS
+    return Format.TSV if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")) else Format.CSV
+
+
+def _is_qrels(line: bytes) -> bool:
+    fields = line.split()
+    return len(fields) == 4 and fields[3].lstrip(b"-").isdigit()

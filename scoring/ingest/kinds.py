@@ -1,0 +1,148 @@
+"""The three kinds of file: documents, queries, judgements. Each row becomes one item, or a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db import models
+
+from scoring.ingest.mapping import Mapping, Role
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, QuerySet
+
+MAX_ID_CHARACTERS: Final = 200
+GRADES: Final = range(-32_768, 32_768)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """``values`` in the order of the kind's ``columns``; ``key`` must be unique in the file."""
+
+    key: tuple[str, ...]
+    values: tuple[Any, ...]
+    is_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ImportKind:
+    name: str  # "documents"
+    set_model: type[DocumentSet] | type[QuerySet] | type[JudgementSet]
+    item_model: type[models.Model]
+    parent: str  # the item's foreign key column
+    columns: tuple[str, ...]  # the item's columns beside the parent's and position
+    roles: tuple[Role, ...]
+    build: Callable[[dict[str, Any], Mapping, int], Item]  # raises ValueError with the row's problem
+
+
+def _document(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
+    external_id = _id(values, mapping, "id", default=str(number))
+    title, text = _text(values, mapping, "title"), _text(values, mapping, "text")
+    empty = not text.strip()
+    return Item((external_id,), (external_id, title, text, _metadata(values, mapping), empty), empty)
+
+
+def _query(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
+    external_id = _id(values, mapping, "id", default=str(number))
+    text = _text(values, mapping, "text")
+    empty = not text.strip()
+    return Item((external_id,), (external_id, text, _metadata(values, mapping), empty), empty)
+
+
+def _judgement(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
+    query_id, document_id = _id(values, mapping, "query_id"), _id(values, mapping, "document_id")
+    return Item((query_id, document_id), (query_id, document_id, _grade(values[mapping.columns["grade"]])))
+
+
+def _id(values: dict[str, Any], mapping: Mapping, role: str, default: str | None = None) -> str:
+    column = mapping.columns.get(role)
+    if column is None:
+        return default or ""
+    value = values.get(column)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"'{column}' is {_shown(value)}; an id is text or a whole number")
+    text = str(value).strip()
+    if not text:
+        raise ValueError(f"'{column}' is empty; every row needs an id")
+    if len(text) > MAX_ID_CHARACTERS:
+        raise ValueError(f"'{column}' has {len(text)} characters; an id has at most {MAX_ID_CHARACTERS}")
+    return text
+
+
+def _text(values: dict[str, Any], mapping: Mapping, role: str) -> str:
+    column = mapping.columns.get(role)
+    value = values.get(column) if column else None
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value  # byte for byte as uploaded
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    raise ValueError(f"'{column}' is {_shown(value)}; it must be text")
+
+
+def _metadata(values: dict[str, Any], mapping: Mapping) -> str:
+    encoded = json.dumps(mapping.kept(values), ensure_ascii=False)
+    # Nested values are not covered by the row's own text check, and PostgreSQL stores neither of these.
+    if "\\u0000" in encoded or any("\ud800" <= character <= "\udfff" for character in encoded):
+        raise ValueError("the metadata holds a NUL character or half of a surrogate pair; remove it")
+    return encoded
+
+
+def _grade(value: Any) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"the grade is {_shown(value)}; it must be a whole number") from None
+    if not number.is_integer() or int(number) not in GRADES:
+        raise ValueError(f"the grade is {_shown(value)}; it must be a whole number such as 0, 1 or 2")
+    return int(number)
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int | float | None) else f"a JSON {type(value).__name__}"
+
+
+_ID = Role("id", False, ("id", "_id", "doc_id", "docid", "document_id", "docno", "pid", "qid", "query_id"))
+
+IMPORT_KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        ImportKind(
+            "documents",
+            DocumentSet,
+            Document,
+            "document_set_id",
+            ("external_id", "title", "text", "metadata", "is_empty"),
+            (
+                _ID,
+                Role("text", True, ("text", "body", "content", "contents", "passage", "document", "abstract")),
+                Role("title", False, ("title", "headline", "name")),
+            ),
+            _document,
+        ),
+        ImportKind(
+            "queries",
+            QuerySet,
+            Query,
+            "query_set_id",
+            ("external_id", "text", "metadata", "is_empty"),
+            (_ID, Role("text", True, ("text", "query", "question", "title", "topic"))),
+            _query,
+        ),
+        ImportKind(
+            "judgements",
+            JudgementSet,
+            Judgement,
+            "judgement_set_id",
+            ("query_id", "document_id", "grade"),
+            (
+                Role("query_id", True, ("query_id", "query-id", "qid", "query", "topic")),
+                Role("document_id", True, ("document_id", "corpus-id", "doc_id", "docid", "docno", "document")),
+                Role("grade", True, ("grade", "score", "relevance", "rel", "label", "judgement")),
+            ),
+            _judgement,
+        ),
+    )
+}

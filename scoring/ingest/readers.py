@@ -1,0 +1,117 @@
+"""One generator per format: an open binary file in, ``Row``s out, a row at a time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
+
+from scoring.ingest.formats import Format
+from scoring.ingest.rows import FileProblem, Row, values_problem
+
+MAX_RECORD_CHARACTERS: Final = 16_777_216
+QRELS_COLUMNS: Final = ("query_id", "iteration", "document_id", "grade")
+
+# The csv module's own limit is process-wide. Ours is per cell and reported per row, so this only bounds memory.
+csv.field_size_limit(MAX_RECORD_CHARACTERS)
+
+
+def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
+    """Every record of ``file`` from its start, in order. Raises FileProblem when the structure itself is lost."""
+    file.seek(0)
+    # A byte that is not UTF-8 becomes a lone surrogate, which `values_problem` then reports with its row.
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        match file_format:
+            case Format.CSV | Format.TSV:
+                yield from _delimited(text, file_format)
+            case Format.JSONL:
+                yield from _json_lines(text)
+            case Format.TREC_QRELS:
+                yield from _qrels(text)
+    finally:
+        text.detach()
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Lines of bounded length: a file that is one endless line must not fill the memory."""
+    number = 0
+    while line := text.readline(MAX_RECORD_CHARACTERS):
+        number += 1
+        if len(line) == MAX_RECORD_CHARACTERS and not line.endswith("\n"):
+            raise FileProblem(f"Line {number} is longer than {MAX_RECORD_CHARACTERS:,} characters. Split the file into rows.")
+        yield line
+
+
+def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
+    lines = _lines(text)
+    first = next(lines, "")
+    delimiter = "\t" if file_format is Format.TSV else max(",;", key=first.count)
+    reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    start = 1
+    try:
+        for cells in reader:
+            line, start = start, reader.line_num + 1
+            if not any(cell.strip() for cell in cells) and len(cells) <= 1:
+                continue  # a blank line
+            if header is None:
+                header = _header(cells)
+                continue
+            if len(cells) != len(header):
+                yield Row(line, problem=f"has {len(cells)} columns, the header has {len(header)}")
+                continue
+            values: dict[str, Any] = dict(zip(header, cells, strict=True))
+            yield Row(line, values, values_problem(values))
+    except csv.Error as error:
+        raise FileProblem(
+            f"From line {start} on the file is not valid CSV ({error}): a quotation mark is opened and not closed, "
+            "or stands inside an unquoted cell. Double it (\"\") or quote the cell."
+        ) from error
+
+
+def _header(cells: list[str]) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    if (problem := values_problem(dict(enumerate(names)))):  # type: ignore[arg-type]
+        raise FileProblem(f"The header cannot be read: column {problem}.")
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise FileProblem(f"The header names {', '.join(map(repr, sorted(twice)))} more than once. Give each column its own name.")
+    return names
+
+
+def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
+    for number, line in enumerate(_lines(text), start=1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            yield Row(number, problem=f"is not valid JSON ({error})"[:300])
+            continue
+        if not isinstance(values, dict):
+            yield Row(number, problem=f"is a JSON {type(values).__name__}, not an object such as {{\"id\": …, \"text\": …}}")
+            continue
+        yield Row(number, values, values_problem(values))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _qrels(text: io.TextIOWrapper) -> Iterator[Row]:
+    for number, line in enumerate(_lines(text), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != len(QRELS_COLUMNS):
+            yield Row(number, problem=f"has {len(fields)} fields; a TREC judgement has 4: query, 0, document, grade")
+            continue
+        values: dict[str, Any] = dict(zip(QRELS_COLUMNS, fields, strict=True))
+        yield Row(number, values, values_problem(values))

@@ -1,0 +1,44 @@
+"""The nouns of an import: a row with its line number, a file that cannot be read at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_CELL_CHARACTERS = 1_048_576
+
+
+class FileProblem(Exception):
+    """The whole file cannot be read. The message says what it seems to be and what to give instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record. ``line`` is the 1-based line where it starts; with ``problem`` set, ``values`` may be partial."""
+
+    line: int
+    values: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def text_problem(name: str, text: str) -> str | None:
+    """Why ``text`` can neither be stored nor scored, or None."""
+    if len(text) > MAX_CELL_CHARACTERS:
+        return f"'{name}' has {len(text):,} characters; the limit is {MAX_CELL_CHARACTERS:,}"
+    if (position := text.find("\x00")) >= 0:
+        return f"'{name}' holds a NUL character at position {position}; remove it"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        if 0xDC80 <= code <= 0xDCFF:  # how the reader marks a byte that is not UTF-8
+            return (
+                f"'{name}' is not UTF-8 (byte 0x{code - 0xDC00:02X} at position {error.start}; "
+                "the file looks like Latin-1 or Windows-1252): save it as UTF-8"
+            )
+        return f"'{name}' holds half of a surrogate pair (U+{code:04X}) at position {error.start}; remove it"
+    return None
+
+
+def values_problem(values: dict[str, Any]) -> str | None:
+    return next((p for name, value in values.items() if isinstance(value, str) and (p := text_problem(name, value))), None)

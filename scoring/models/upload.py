@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from django.db import models
+
+from scoring.models.base import OwnedModel
+
+
+class Upload(OwnedModel):
+    """A file that waits between its upload and its import, while a person looks at the columns found in it."""
+
+    kind = models.CharField(max_length=16, help_text="documents, queries or judgements")
+    file = models.FileField(upload_to="uploads/%Y/%m/")
+    file_name = models.CharField(max_length=255)
+    size = models.PositiveBigIntegerField()
+
+    class Meta(OwnedModel.Meta):
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return self.file_name

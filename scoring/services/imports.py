@@ -1,0 +1,242 @@
+"""One upload becomes one set: stored whole, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Final
+
+from django.db import connection, transaction
+
+from assay.api.principal import Principal
+from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.ingest.formats import Format, sniff
+from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
+from scoring.ingest.mapping import Mapping
+from scoring.ingest.readers import rows_read
+from scoring.ingest.rows import FileProblem, Row
+from scoring.models.base import UploadedSet
+from scoring.services.transitions import transition_record
+from scoring.states import SetState
+
+PREVIEW_ROWS: Final = 50
+SAMPLE_ROWS: Final = 200
+KEPT_PROBLEMS: Final = 100
+HASH_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    line: int
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "message": self.message}
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What was found. ``problems`` holds the first ones only; the counts are complete."""
+
+    read: int = 0
+    kept: int = 0
+    bad: int = 0
+    duplicate: int = 0
+    empty: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def refuse(self, line: int, message: str) -> None:
+        self.bad += 1
+        if len(self.problems) < KEPT_PROBLEMS:
+            self.problems.append(Problem(line, message))
+
+    def counts(self) -> dict[str, int]:
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "bad": self.bad,
+            "duplicate": self.duplicate,
+            "empty": self.empty,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems."""
+
+    file_format: Format
+    columns: list[str]
+    mapping: dict[str, Any]
+    mapping_error: str
+    rows: list[Row]
+    report: ImportReport
+
+
+def import_kind(name: str) -> ImportKind:
+    if name not in IMPORT_KINDS:
+        raise AssayError("unknown_import", f"'{name}' cannot be uploaded; give one of {', '.join(IMPORT_KINDS)}.", status=422)
+    return IMPORT_KINDS[name]
+
+
+def set_import(
+    *,
+    principal: Principal,
+    kind_name: str,
+    name: str,
+    file: BinaryIO,
+    file_name: str,
+    mapping: dict[str, Any] | None = None,
+    keep_good_rows: bool = False,
+    use_existing: bool = False,
+) -> tuple[UploadedSet, bool]:
+    """Read ``file`` (seekable, UTF-8) into a new set of the principal's team. Returns the set and whether it is new.
+
+    Raises AssayError 422 ``unreadable_file``; 422 ``bad_mapping``; 422 ``bad_rows`` with the problems by line, unless
+    ``keep_good_rows``; 409 ``already_uploaded`` naming the set made from the same bytes, unless ``use_existing``,
+    which returns that set instead.
+    """
+    kind = import_kind(kind_name)
+    _check_name(name)
+    checksum = _checksum(file)
+    existing = kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+    if existing is not None:
+        if use_existing:
+            return existing, False
+        raise AssayError(
+            "already_uploaded",
+            f"The same file was uploaded before as '{existing.name}' ({existing.created_at:%Y-%m-%d %H:%M} UTC). "
+            "Use that set, or say use_existing to get it as the answer.",
+            status=409,
+            param="file",
+            extra={"existing": {"id": str(existing.pk), "name": existing.name}},
+        )
+    try:
+        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        columns = columns_found(file, file_format)
+        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+        with transaction.atomic():
+            return _store(principal, kind, name, file, file_name, file_format, resolved, checksum, keep_good_rows), True
+    except FileProblem as error:
+        raise AssayError("unreadable_file", f"{file_name}: {error}", status=422, param="file") from error
+
+
+def _store(
+    principal: Principal,
+    kind: ImportKind,
+    name: str,
+    file: BinaryIO,
+    file_name: str,
+    file_format: Format,
+    mapping: Mapping,
+    checksum: str,
+    keep_good_rows: bool,
+) -> UploadedSet:
+    uploaded = kind.set_model.objects.create(
+        team=principal.team,
+        created_by=principal.user,
+        name=name,
+        file_name=file_name[:255],
+        file_format=file_format,
+        checksum=checksum,
+        mapping=mapping.to_json(),
+    )
+    report = ImportReport()
+    columns = (kind.parent, "position", *kind.columns)
+    statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
+            copy.write_row((uploaded.pk, position, *values))
+    if report.read == 0:
+        raise FileProblem("The file has no rows below its header. Give at least one row.")
+    if report.bad and not keep_good_rows:
+        raise AssayError(
+            "bad_rows",
+            f"{report.bad:,} of {report.read:,} rows of {file_name} cannot be kept; the first: line "
+            f"{report.problems[0].line} {report.problems[0].message}. Mend them, or say keep_good_rows to leave them out.",
+            status=422,
+            param="file",
+            extra={"counts": report.counts(), "problems": [problem.to_json() for problem in report.problems]},
+        )
+    if report.kept == 0:
+        raise FileProblem(f"None of its {report.read:,} rows can be kept; the first: line {report.problems[0].line} "
+                          f"{report.problems[0].message}.")  # fmt: skip
+    uploaded.counts = report.counts()
+    uploaded.problems = [problem.to_json() for problem in report.problems]
+    uploaded.state = SetState.READY
+    uploaded.save(update_fields=["counts", "problems", "state"])
+    transition_record(uploaded, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="imported").save()
+    noun = kind.set_model._meta.verbose_name.replace(" ", "_")
+    audit_record(verb=f"{noun}.uploaded", principal=principal, target=uploaded, detail=report.counts())
+    return uploaded
+
+
+def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport) -> Iterator[tuple[Any, ...]]:
+    """The values of every row that can be kept; the report is filled on the way. The first of equal keys is kept."""
+    seen: set[int] = set()  # hashes: 1,000,000 ids as texts would take a web process too far
+    for row in rows:
+        report.read += 1
+        if row.problem:
+            report.refuse(row.line, row.problem)
+            continue
+        try:
+            item = kind.build(row.values, mapping, report.read)
+        except ValueError as error:
+            report.refuse(row.line, str(error))
+            continue
+        digest = hash(item.key)
+        if digest in seen:
+            report.duplicate += 1
+            report.refuse(row.line, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has")
+            continue
+        seen.add(digest)
+        report.kept += 1
+        report.empty += item.is_empty
+        yield item.values
+
+
+def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None) -> Preview:
+    """Read the whole file without storing anything: the first rows, and every problem wherever it is.
+
+    Raises AssayError 422 ``unreadable_file``. A mapping that cannot be completed is a message in the preview.
+    """
+    kind = import_kind(kind_name)
+    try:
+        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        columns = columns_found(file, file_format)
+        rows = list(itertools.islice(rows_read(file, file_format), PREVIEW_ROWS))
+        report, error, resolved = ImportReport(), "", dict(mapping or {})
+        try:
+            found = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+            resolved = found.to_json()
+            deque(_items(kind, rows_read(file, file_format), found, report), maxlen=0)
+        except AssayError as refusal:
+            error = refusal.message
+        return Preview(file_format, columns, resolved, error, rows, report)
+    except FileProblem as problem:
+        raise AssayError("unreadable_file", str(problem), status=422, param="file") from problem
+
+
+def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
+    """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
+    sample = itertools.islice(rows_read(file, file_format), SAMPLE_ROWS)
+    return list(dict.fromkeys(name for row in sample for name in row.values))
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or len(name) > 200 or "\x00" in name:
+        raise AssayError(
+            "bad_name", f"A name of {len(name)} characters was given; it must have 1 to 200, without NUL.",
+            status=422, param="name",
+        )  # fmt: skip
+
+
+def _checksum(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    file.seek(0)
+    while block := file.read(HASH_BLOCK):
+        digest.update(block)
+    return digest.hexdigest()

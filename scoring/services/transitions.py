@@ -1,0 +1,67 @@
+"""The one function that changes a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models, transaction
+
+from scoring.models import Transition
+from scoring.states import may_move
+
+
+class MoveRefused(Exception):
+    """The plan of states has no such move: a fault in our code, not in the input."""
+
+
+def transition(
+    instance: models.Model,
+    to: models.TextChoices,
+    *,
+    actor: str,
+    reason: str = "",
+    detail: dict[str, Any] | None = None,
+    where: models.Q | None = None,
+    **fields: Any,
+) -> bool:
+    """Move ``instance`` from the state it was read in to ``to``, setting ``fields`` in the same UPDATE.
+
+    Returns False when the row no longer is in that state (or no longer satisfies ``where``): somebody else was faster,
+    and nothing was changed. Raises MoveRefused for a move that ``scoring.states`` does not list.
+    """
+    table = type(instance)
+    old = type(to)(instance.state)  # type: ignore[attr-defined]
+    if not may_move(old, to):
+        raise MoveRefused(f"{table.__name__} {instance.pk} may not go from {old} to {to}.")
+    with transaction.atomic():
+        rows = table._default_manager.filter(pk=instance.pk, state=old)
+        moved = (rows.filter(where) if where is not None else rows).update(state=to, **fields)
+        if not moved:
+            return False
+        transition_record(instance, old, to, actor=actor, reason=reason, detail=detail).save()
+    instance.state = to  # type: ignore[attr-defined]
+    for name, value in fields.items():
+        if not hasattr(value, "resolve_expression"):
+            setattr(instance, name, value)
+    return True
+
+
+def transition_record(
+    instance: models.Model,
+    old: str,
+    to: str,
+    *,
+    actor: str,
+    reason: str = "",
+    detail: dict[str, Any] | None = None,
+) -> Transition:
+    """The log row of a move, unsaved: bulk moves insert many at once."""
+    return Transition(
+        entity=instance._meta.model_name or "",
+        entity_id=str(instance.pk),
+        from_state=old,
+        to_state=to,
+        actor=actor,
+        reason=reason,
+        detail=detail or {},
+    )
