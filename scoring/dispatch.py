@@ -7,6 +7,7 @@ acknowledgement, so that a dead queue is told from a slow model within ACK_SECON
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import redis
 from django.conf import settings
+from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
@@ -26,6 +28,8 @@ WAKE_TASK: Final = "workers.wake"
 ACK_SECONDS: Final = 1.5
 REPLY_TTL_SECONDS: Final = 60
 ACK: Final = "taken"
+
+logger = logging.getLogger(__name__)
 
 
 @cache
@@ -45,9 +49,14 @@ def clock() -> float:
     return float(seconds) + float(microseconds) / 1e6
 
 
-def workers_wake() -> None:
+def workers_wake() -> bool:
     """Tell the workers that there is work in the database. Losing this costs seconds, never a result: they also poll."""
-    app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
+    try:
+        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
+    except (redis.RedisError, OperationalError):
+        logger.warning("wake-up not sent: the message queue does not answer; workers will find the work by polling")
+        return False
+    return True
 
 
 def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
@@ -68,7 +77,7 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
             retry=False,
         )
         return _wait(call, timeout_seconds)
-    except (redis.RedisError, app.connection_for_write().recoverable_connection_errors) as error:
+    except (redis.RedisError, OperationalError) as error:
         raise AssayError(
             "queue_unavailable",
             f"The message queue does not answer ({type(error).__name__}); synchronous scoring is not possible until it does.",

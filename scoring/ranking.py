@@ -1,0 +1,67 @@
+"""The one order of results. Everything that ranks, measures, shows or exports goes through here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scoring.states import ITEM_STATUSES, ItemStatus
+
+Floats = npt.NDArray[np.float32]
+FLOAT = np.dtype("<f4")
+POSITION = np.dtype("<i4")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreBlock:
+    """Scores of queries × documents. ``raw`` and ``activated`` are float32 [Q, D], NaN = no score; ``statuses`` uint8 [Q, D]."""
+
+    raw: Floats
+    activated: Floats
+    statuses: npt.NDArray[np.uint8]
+
+    def packed(self) -> dict[str, bytes]:
+        """As table columns; ``scores`` is empty where activation changed nothing."""
+        return {
+            "raw_scores": self.raw.astype(FLOAT).tobytes(),
+            "scores": b"" if same_scores(self.raw, self.activated) else self.activated.astype(FLOAT).tobytes(),
+            "statuses": self.statuses.astype(np.uint8).tobytes(),
+        }
+
+    @classmethod
+    def unpack(cls, row: Any, shape: tuple[int, ...]) -> ScoreBlock:
+        """``row`` has the three columns of ``packed``."""
+        raw = np.frombuffer(row.raw_scores, FLOAT).reshape(shape)
+        activated = np.frombuffer(row.scores, FLOAT).reshape(shape) if row.scores else raw
+        return cls(raw, activated, np.frombuffer(row.statuses, np.uint8).reshape(shape))
+
+
+def same_scores(raw: Floats, activated: Floats) -> bool:
+    return bool(np.array_equal(raw, activated, equal_nan=True))
+
+
+def ranked(raw: Floats) -> npt.NDArray[np.intp]:
+    """Indices of ``raw`` float32 [D], best first: scored before unscored (NaN), raw score descending, ties in input order."""
+    unscored = np.isnan(raw)
+    keys = np.where(unscored, 0.0, -raw)
+    return np.lexsort((keys, unscored))  # the last key is the first criterion; lexsort is stable
+
+
+def status_name(code: int) -> ItemStatus:
+    return ITEM_STATUSES[code]
+
+
+def strictly_decreasing(scores: Floats) -> Floats:
+    """``scores`` float32 [D] in rank order, each lowered just enough to be below the one before it.
+
+    Tools that read a run file order it by score and break ties in their own ways; with this they must reproduce our order.
+    """
+    result = scores.astype(np.float32).copy()
+    lowest = np.float32(-np.inf)
+    for i in range(1, len(result)):
+        if not result[i] < result[i - 1]:
+            result[i] = np.nextafter(result[i - 1], lowest, dtype=np.float32)
+    return result

@@ -1,0 +1,97 @@
+"""Reads about registered models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+
+from assay.errors import AssayError
+from scoring.models import ScoringModel
+from scoring.models.scoring_model import ModelKind
+from scoring.states import ModelState, PlacementState, WorkerState
+
+# The order in which an endpoint without a model looks for a default one.
+RERANKERS = (ModelKind.LATE_INTERACTION, ModelKind.BI_ENCODER, ModelKind.GENERATIVE)
+GENERATIVE = (ModelKind.GENERATIVE,)
+
+
+def models_served() -> QuerySet[ScoringModel]:
+    return ScoringModel.objects.filter(state=ModelState.AVAILABLE)
+
+
+def models_with_placements() -> QuerySet[ScoringModel]:
+    """Every model with ``ready_count``: on how many live workers it is ready."""
+    ready = Q(placements__state=PlacementState.READY, placements__worker__state=WorkerState.READY)
+    return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready))
+
+
+def model_for_request(*, name: str | None, kinds: Sequence[ModelKind], allowed: Sequence[str] | None = None) -> ScoringModel:
+    """The model named, or the default one of the first of ``kinds`` that has one.
+
+    Raises AssayError 404 ``model_not_found`` naming what is served, 409 for a model not served now, 422 for the wrong kind.
+    """
+    served = list(models_served().filter(kind__in=kinds))
+    if not name:
+        defaults = {model.kind: model for model in served if model.is_default}
+        chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
+        if chosen is None:
+            raise AssayError(
+                "model_required",
+                f"No model was named and none is the default here; give 'model': {_names(served)}.",
+                status=422,
+                param="model",
+            )
+        return chosen
+    model = ScoringModel.objects.filter(name=name).first()
+    if model is None:
+        raise AssayError(
+            "model_not_found",
+            f"Model '{name}' is not registered. Served here: {_names(served)}.",
+            status=404,
+            param="model",
+            extra={"models": [model.name for model in served]},
+        )
+    if model.kind not in kinds:
+        raise AssayError(
+            "wrong_model_kind",
+            f"Model '{name}' is of kind {model.kind}, which this endpoint does not take. Served here: {_names(served)}.",
+            status=422,
+            param="model",
+        )
+    if model.state != ModelState.AVAILABLE:
+        raise AssayError(
+            "model_not_served",
+            f"Model '{name}' is not served now ({model.get_state_display()}). Served here: {_names(served)}.",
+            status=409,
+            param="model",
+        )
+    return model
+
+
+def model_card(model: Any) -> dict[str, Any]:
+    """What a client may know of a model; ``model`` comes from ``models_with_placements``."""
+    state = model.state
+    if state == ModelState.AVAILABLE:
+        state = f"ready on {model.ready_count}" if model.ready_count else "loaded on first use"
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(model.created_at.timestamp()),
+        "owned_by": "assay",
+        "kind": model.kind,
+        "scale": model.facts.get("scale"),
+        "max_model_len": model.facts.get("max_length"),
+        "dtype": model.facts.get("dtype", model.dtype),
+        "device": model.facts.get("device", model.device),
+        "revision": model.revision,
+        "gpu_maxsim": model.gpu_maxsim,
+        "is_default": model.is_default,
+        "labels": model.labels,
+        "state": state,
+    }
+
+
+def _names(models: Sequence[ScoringModel]) -> str:
+    return ", ".join(repr(model.name) for model in models) or "none yet"

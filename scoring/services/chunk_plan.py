@@ -1,0 +1,44 @@
+"""How a job is cut: a chunk should take seconds, so that losing one costs seconds and progress is visible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from scoring.models.scoring_model import ModelKind
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSize:
+    queries: int
+    documents: int
+
+
+# Encoders pay per document and little per pair: few documents, all queries, so that each document is encoded once.
+# Generative scoring pays per pair and shares the query's prefix: one query, few documents.
+BLOCK_SIZES: Final = {
+    ModelKind.BI_ENCODER: BlockSize(queries=1024, documents=64),
+    ModelKind.LATE_INTERACTION: BlockSize(queries=1024, documents=64),
+    ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    query_start: int
+    query_count: int
+    document_start: int
+    document_count: int
+
+
+def blocks(*, query_count: int, document_count: int, size: BlockSize) -> Iterator[Block]:
+    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block."""
+    for query_start in range(0, query_count, size.queries):
+        for document_start in range(0, document_count, size.documents):
+            yield Block(
+                query_start,
+                min(size.queries, query_count - query_start),
+                document_start,
+                min(size.documents, document_count - document_start),
+            )
