@@ -1,0 +1,35 @@
+#!/usr/bin/env python
+"""Django's command line, with two additions: the source root ``platform/`` and, where no address is given, local servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parent / "platform"))
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import execute_from_command_line
+
+from assay import embedded
+from assay.settings import env
+
+# These read the code only; everything else may ask the database, so its servers are started first.
+WITHOUT_SERVERS = {"help", "version", "--help", "-h", "--version", "check", "collectstatic", "diffsettings", "spectacular"}
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "assay.settings.dev")
+    wanted = len(sys.argv) > 1 and sys.argv[1] not in WITHOUT_SERVERS
+    try:
+        with embedded.servers(
+            env.data_dir(), postgres=wanted and not env.given("DATABASE_URL"), redis=wanted and not env.given("REDIS_URL")
+        ):
+            execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        sys.exit(f"Assay cannot start: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Teams, their members and the API tokens that machines use."""

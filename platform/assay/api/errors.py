@@ -1,0 +1,113 @@
+"""One shape for every refusal: ``{"error": {"message", "type", "param", "code", "request_id"}}``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
+from django.http import Http404, HttpRequest, JsonResponse
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from assay.errors import AssayError
+
+log = structlog.get_logger(__name__)
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "unavailable_error",
+    504: "timeout_error",
+}
+
+
+def error_type(status: int) -> str:
+    return TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
+def error_body(error: AssayError, request: HttpRequest | None) -> dict[str, Any]:
+    return {
+        "error": {
+            "message": error.message,
+            "type": error_type(error.status),
+            "param": error.param,
+            "code": error.code,
+            "request_id": getattr(request, "request_id", None),
+            **error.extra,
+        }
+    }
+
+
+def error_headers(error: AssayError) -> dict[str, str]:
+    if error.retry_after is None:
+        return {}
+    return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+
+
+def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
+    """The same answer outside of DRF views: unknown URLs, CSRF failures, crashes."""
+    return JsonResponse(error_body(error, request), status=error.status, headers=error_headers(error))
+
+
+def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response:
+    """DRF's hook. What nobody foresaw becomes a 500 with the request id; its cause goes to the log, not to the client."""
+    request = context["request"]._request
+    error = as_assay_error(raised)
+    headers = error_headers(error)
+    if error.status >= 500 and not isinstance(raised, AssayError):
+        log.error("unhandled_exception", path=request.path, exc_info=raised)
+    if auth_header := getattr(raised, "auth_header", None):  # set by DRF on a 401
+        headers["WWW-Authenticate"] = auth_header
+    set_rollback()
+    return Response(error_body(error, request), status=error.status, headers=headers)
+
+
+def as_assay_error(raised: Exception) -> AssayError:
+    match raised:
+        case AssayError():
+            return raised
+        case exceptions.ValidationError():
+            param, message, code = first_problem(raised.detail)
+            return AssayError(code, message, status=422, param=param)
+        case Http404() | exceptions.NotFound():
+            text = str(raised) if isinstance(raised, exceptions.NotFound) else "There is no such resource."
+            return AssayError("not_found", text, status=404)
+        case DjangoPermissionDenied():
+            return AssayError("permission_denied", str(raised) or "This is not allowed.", status=403)
+        case exceptions.MethodNotAllowed():
+            return AssayError("method_not_allowed", str(raised.detail), status=405)
+        case exceptions.UnsupportedMediaType():
+            return AssayError("unsupported_media_type", f"{raised.detail} Send application/json.", status=415)
+        case exceptions.ParseError():
+            return AssayError("malformed_body", str(raised.detail), status=400)
+        case exceptions.APIException():
+            codes = raised.get_codes()
+            return AssayError(codes if isinstance(codes, str) else "error", str(raised.detail), status=raised.status_code)
+        case _:
+            return AssayError("internal_error", "Something failed on our side; the log has it under this request id.", status=500)
+
+
+def first_problem(detail: Any, path: str = "") -> tuple[str | None, str, str]:
+    """The first leaf of DRF's nested validation detail as (path such as ``documents[3].text``, message, code)."""
+    if isinstance(detail, Mapping):
+        for key, value in detail.items():
+            if value:
+                if key == "non_field_errors":
+                    return first_problem(value, path)
+                index = isinstance(key, int) or (isinstance(key, str) and key.isdecimal())
+                return first_problem(value, f"{path}[{key}]" if index else f"{path}.{key}".lstrip("."))
+    elif isinstance(detail, list):
+        for position, value in enumerate(detail):
+            if isinstance(value, Mapping | list) and value:
+                return first_problem(value, f"{path}[{position}]")
+            if value and not isinstance(value, Mapping | list):
+                return first_problem(value, path)
+    return path or None, str(detail) if detail else "The request is not valid.", str(getattr(detail, "code", "invalid"))

@@ -1,0 +1,32 @@
+"""The one error that services raise on purpose. It knows no framework: each border turns it into its own shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class AssayError(Exception):
+    """A refusal with a stable ``code`` and a sentence for the person who asked.
+
+    ``status`` is the HTTP status it maps to, ``param`` the path of the field at fault (``documents[3].text``),
+    ``retry_after`` the seconds after which a new try makes sense, ``extra`` further members of the error object.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        retry_after: float | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.param = param
+        self.retry_after = retry_after
+        self.extra = dict(extra or {})

@@ -1,0 +1,52 @@
+"""Is this process alive, and can it serve? Neither question touches a queue, so a hung model cannot hang the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+PATIENCE_SECONDS = 2
+
+
+def _database() -> str | None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        return f"The database does not answer ({type(error).__name__})."
+    return None
+
+
+def _redis() -> str | None:
+    try:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=PATIENCE_SECONDS, socket_connect_timeout=PATIENCE_SECONDS
+        ) as client:
+            client.ping()
+    except redis.RedisError as error:
+        return f"Redis does not answer ({type(error).__name__})."
+    return None
+
+
+PARTS: dict[str, Callable[[], str | None]] = {"database": _database, "redis": _redis}
+
+
+@require_safe
+def livez(request: HttpRequest) -> JsonResponse:
+    """200 as long as the process answers at all."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """200 when the database and Redis answer, else 503 and the part that does not."""
+    problems = {name: problem for name, check in PARTS.items() if (problem := check()) is not None}
+    return JsonResponse(
+        {"status": "unavailable" if problems else "ok", "parts": {name: problems.get(name, "ok") for name in PARTS}},
+        status=503 if problems else 200,
+    )

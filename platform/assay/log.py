@@ -1,0 +1,54 @@
+"""One JSON line per event on standard error, with the request id where there is one."""
+
+from __future__ import annotations
+
+import logging.config
+from typing import Any
+
+import structlog
+
+HIDDEN = ("authorization", "password", "secret", "token", "cookie")
+
+
+def logging_config(level: str) -> None:
+    """Route structlog and the standard library's loggers through one JSON formatter."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _hide_secrets,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "formatters": {
+                "json": {
+                    "()": structlog.stdlib.ProcessorFormatter,
+                    "foreign_pre_chain": [*shared, structlog.stdlib.ExtraAdder(allow=())],
+                    "processors": [
+                        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                        structlog.processors.format_exc_info,
+                        structlog.processors.JSONRenderer(default=str),
+                    ],
+                }
+            },
+            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
+            "root": {"handlers": ["stderr"], "level": level},
+            "loggers": {"django.server": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
+        }
+    )
+
+
+def _hide_secrets(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    for key in event:
+        if any(word in key.lower() for word in HIDDEN):
+            event[key] = "***"
+    return event

@@ -1,0 +1,193 @@
+"""Typed readers of the environment. No other file reads ``os.environ``.
+
+Every reader raises ``ImproperlyConfigured`` with one sentence: the variable, what was given, what would be valid.
+A variable that is set to the empty string counts as not set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets as random
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE = {"1", "true", "yes", "on"}
+FALSE = {"0", "false", "no", "off"}
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _raw(name: str) -> str | None:
+    return os.environ.get(name, "").strip() or None
+
+
+def _refuse(name: str, given: str, valid: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{name} is {given!r}; give {valid}.")
+
+
+def _missing(name: str, valid: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{name} is not set; give {valid}.")
+
+
+def given(name: str) -> bool:
+    return _raw(name) is not None
+
+
+def data_dir() -> Path:
+    """The folder of everything this installation writes."""
+    return folder("DATA_DIR", ROOT / "var")
+
+
+def text(name: str, default: str | None = None) -> str:
+    value = _raw(name) or default
+    if value is None:
+        raise _missing(name, "a text")
+    return value
+
+
+def words(name: str, default: Collection[str] = (), *, required: str | None = None) -> list[str]:
+    """A comma-separated list; ``required`` says in words what it must hold."""
+    value = _raw(name)
+    if value is None and required:
+        raise _missing(name, required)
+    return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+
+def integer(name: str, default: int, *, minimum: int = 0, maximum: int | None = None) -> int:
+    value = _raw(name)
+    if value is None:
+        return default
+    valid = f"a whole number of at least {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
+    if not re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
+        raise _refuse(name, value, valid)
+    number = int(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        raise _refuse(name, value, valid)
+    return number
+
+
+def boolean(name: str, default: bool) -> bool:
+    value = _raw(name)
+    if value is None:
+        return default
+    if value.lower() not in TRUE | FALSE:
+        raise _refuse(name, value, "true or false (1, 0, yes, no, on, off)")
+    return value.lower() in TRUE
+
+
+def choice(name: str, default: str, *, pattern: str, valid: str) -> str:
+    """A value that ``pattern`` matches whole; ``valid`` says the pattern in words."""
+    value = _raw(name) or default
+    if not re.fullmatch(pattern, value):
+        raise _refuse(name, value, valid)
+    return value
+
+
+def folder(name: str, default: Path) -> Path:
+    """An absolute folder path; it need not exist yet, but may not be a file."""
+    value = _raw(name)
+    path = Path(value).expanduser().resolve() if value else default.resolve()
+    if path.exists() and not path.is_dir():
+        raise _refuse(name, str(path), "a folder, not a file")
+    return path
+
+
+def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
+    """Existing folders, separated as in PATH."""
+    value = _raw(name)
+    paths = [Path(part).expanduser().resolve() for part in value.split(os.pathsep) if part] if value else list(default)
+    for path in paths:
+        if not path.is_dir():
+            raise _refuse(name, str(path), f"folders that exist, separated by {os.pathsep!r}")
+    return paths
+
+
+def url(name: str, *, schemes: Collection[str], default: str | None = None) -> str:
+    value = _raw(name) or default
+    valid = "a URL such as " + " or ".join(f"{scheme}://…" for scheme in schemes)
+    if value is None:
+        raise _missing(name, valid)
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in schemes and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable:
+        # The value itself may hold a password: only its scheme is repeated.
+        raise _refuse(name, value.split("://", 1)[0] + "://…" if "://" in value else "not a URL", valid)
+    return value
+
+
+def secret(name: str, *, create_in: Path | None = None) -> str:
+    """A secret from ``NAME``, from the file that ``NAME_FILE`` names, or from ``create_in/name``, made on first use."""
+    if value := _raw(name):
+        return value
+    if file := _raw(f"{name}_FILE"):
+        try:
+            value = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _refuse(f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})") from error
+        if not value:
+            raise _refuse(f"{name}_FILE", file, "a file that is not empty")
+        return value
+    if create_in is None:
+        raise _missing(name, f"a long random text, or the path of a file that holds one in {name}_FILE")
+    return _created_once(create_in / name.lower())
+
+
+def _created_once(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    if not path.exists():
+        draft.touch(mode=0o600)
+        draft.write_text(random.token_urlsafe(48), encoding="utf-8")
+        # A hard link appears whole or not at all: of two processes that start together, the first one's secret counts.
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    return path.read_text(encoding="utf-8").strip()
+
+
+def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
+    """``id:value`` pairs, separated by commas; the highest id signs new tokens, the others still verify old ones."""
+    value = secret(name, create_in=create_in)
+    if create_in is not None and ":" not in value:
+        return {1: value}
+    pairs: dict[int, str] = {}
+    for part in value.split(","):
+        number, _, pepper = part.strip().partition(":")
+        if not number.isdecimal() or len(pepper) < 32 or int(number) in pairs:
+            raise ImproperlyConfigured(f"{name} must be pairs such as 1:<32 or more characters>, separated by commas, no id twice.")
+        pairs[int(number)] = pepper
+    return pairs
+
+
+def postgres(address: str) -> dict[str, Any]:
+    """The parts of a PostgreSQL URL as Django wants them; the query's members become connection options."""
+    parts = urlsplit(address)
+    options = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": options.pop("host", None) or unquote(parts.hostname or ""),
+        "PORT": str(parts.port or ""),
+        "OPTIONS": options,
+    }
+
+
+def celery_broker(address: str) -> str:
+    """A Redis URL as Celery spells it: for a Unix socket the scheme and the database's name differ from redis-py's."""
+    parts = urlsplit(address)
+    if parts.scheme != "unix":
+        return address
+    database = dict(parse_qsl(parts.query)).get("db", "0")
+    return f"redis+socket://{parts.path}?virtual_host={database}"

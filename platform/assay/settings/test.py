@@ -1,0 +1,33 @@
+"""The test session: real servers of its own in ``var/test``, one Redis database that no running platform uses."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+
+from assay import embedded
+from assay.settings import env
+from assay.settings.base import *  # noqa: F403
+from assay.settings.base import DATABASES, MEDIA_ROOT, ROOT
+
+DATA_DIR = ROOT / "var" / "test"
+MEDIA_ROOT = DATA_DIR / "files"  # noqa: F811
+FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
+FILE_UPLOAD_TEMP_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+# pytest-django reads the settings before any conftest runs, so the session's servers are started here.
+_session = contextlib.ExitStack()
+_session.enter_context(
+    embedded.servers(DATA_DIR, postgres=not env.given("DATABASE_URL"), redis=not env.given("REDIS_URL"))
+)
+atexit.register(_session.close)
+
+DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), default=embedded.database_url(DATA_DIR))
+REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), default=embedded.redis_url(DATA_DIR))
+DATABASES["default"] |= env.postgres(DATABASE_URL)
+CELERY_BROKER_URL = env.celery_broker(REDIS_URL)
+
+SECRET_KEY = "the test suite's key, worth nothing outside it"
+TOKEN_PEPPERS = {1: "the-test-suites-first-pepper-0000000", 2: "the-test-suites-second-pepper-000000"}
+ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # tests log in often; strength is not their subject

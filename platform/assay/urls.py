@@ -1,0 +1,31 @@
+"""The root of all addresses. The domain's own are included by name, so that nothing here imports it."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView
+
+from assay import health, metrics
+from assay.api.docs import SwaggerView
+
+admin.site.site_header = "Assay"
+admin.site.site_title = "Assay"
+admin.site.index_title = "Administration"
+
+urlpatterns = [
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
+    path("health", health.readyz, name="health"),
+    path("metrics", metrics.metrics_view, name="metrics"),
+    path("admin/", admin.site.urls),
+    path("accounts/", include("accounts.urls")),
+    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/docs/", SwaggerView.as_view(url_name="schema"), name="docs"),
+    path("", include("scoring.urls")),
+]
+
+handler400 = "assay.web.errors.bad_request"
+handler403 = "assay.web.errors.forbidden"
+handler404 = "assay.web.errors.not_found"
+handler500 = "assay.web.errors.server_error"

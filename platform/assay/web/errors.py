@@ -1,0 +1,55 @@
+"""What a request gets that no view answers: JSON for programs, a page for browsers."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.template import TemplateDoesNotExist
+from django.template.loader import render_to_string
+
+from assay.api.errors import json_error
+from assay.errors import AssayError
+
+PROGRAM_PATHS = ("/api/", "/v1/", "/v2/")
+MESSAGES = {
+    400: ("bad_request", "The request cannot be understood."),
+    403: ("permission_denied", "This is not allowed."),
+    404: ("not_found", "There is nothing at this address."),
+    500: ("internal_error", "Something failed on our side; the log has it under this request id."),
+}
+
+
+def wants_page(request: HttpRequest) -> bool:
+    return not request.path.startswith(PROGRAM_PATHS) and request.accepts("text/html") and "Authorization" not in request.headers
+
+
+def answer(request: HttpRequest, status: int, message: str | None = None) -> HttpResponse:
+    code, usual = MESSAGES[status]
+    error = AssayError(code, message or usual, status=status)
+    if not wants_page(request):
+        return json_error(error, request)
+    context = {"status": status, "message": error.message, "request_id": getattr(request, "request_id", "")}
+    try:
+        # Without the request, so that no context processor can fail on top of the failure.
+        return HttpResponse(render_to_string("error.html", context), status=status)
+    except TemplateDoesNotExist:
+        return HttpResponse(f"{error.message}\n", status=status, content_type="text/plain; charset=utf-8")
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return answer(request, 400)
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return answer(request, 403, str(exception) or None)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return answer(request, 404)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    return answer(request, 500)
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return answer(request, 403, "The form has expired or was sent from elsewhere; load the page again and send it once more.")

@@ -1,0 +1,50 @@
+"""What every request passes: its id, and its count."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import structlog
+from django.http import HttpRequest, HttpResponse
+from uuid_utils.compat import uuid7
+
+from assay import metrics
+
+USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+
+class RequestIdMiddleware:
+    """Takes over a client's X-Request-Id for logs and answers. It is a label only: clients may repeat it at will."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        given = request.headers.get("X-Request-Id", "")
+        request_id = given if USABLE_ID.fullmatch(given) else str(uuid7())
+        request.request_id = request_id  # type: ignore[attr-defined]
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            response = self.get_response(request)
+        response["X-Request-Id"] = request_id
+        return response
+
+
+class MetricsMiddleware:
+    """Counts and times requests by the name of their route, never by path: the set of labels stays closed."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        started = time.perf_counter()
+        response = self.get_response(request)
+        match = request.resolver_match
+        route = (match.view_name or match.route or "unnamed") if match else "unknown"
+        method = request.method if request.method in metrics.METHODS else "other"
+        metrics.http_requests.labels(route, method, str(response.status_code)).inc()
+        metrics.http_seconds.labels(route).observe(time.perf_counter() - started)
+        return response

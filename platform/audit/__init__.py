@@ -1,0 +1,1 @@
+"""Who did what to which thing: events that are written once and never changed."""

@@ -1,0 +1,1 @@
+"""The running platform as a fixture."""
