@@ -50,6 +50,11 @@ def ranked(raw: Floats) -> npt.NDArray[np.intp]:
     return np.lexsort((keys, unscored))  # the last key is the first criterion; lexsort is stable
 
 
+def number(value: np.float32) -> float | None:
+    """The shortest decimal that reads back as the same float32; None for NaN."""
+    return None if np.isnan(value) else float(np.format_float_positional(value, unique=True))
+
+
 def status_name(code: int) -> ItemStatus:
     return ITEM_STATUSES[code]
 

@@ -1,0 +1,113 @@
+"""Rankings as files, streamed query by query."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from assay.errors import AssayError
+from scoring.models import Document, Job, Query, QueryResult
+from scoring.ranking import number, status_name, strictly_decreasing
+from scoring.selectors.evaluation import document_names
+from scoring.selectors.jobs import Ranking
+
+COLUMNS: Final = ("query_id", "query", "rank", "document_id", "title", "score", "raw_score", "status", "text")
+# A spreadsheet takes a cell that begins so for a formula. Numbers of ours are exempt by type.
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
+CHUNK: Final = 20
+
+
+class _Echo:
+    """csv.writer wants a file; this hands the line back instead."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def csv_lines(job: Job) -> Iterator[str]:
+    """UTF-8 CSV with a byte order mark, so that spreadsheets read it as such."""
+    writer = csv.writer(_Echo(), quoting=csv.QUOTE_NONNUMERIC)
+    yield "\ufeff" + str(writer.writerow(COLUMNS))
+    for row in _rows(job):
+        yield str(writer.writerow(cell_safe(row[name]) for name in COLUMNS))
+
+
+def jsonl_lines(job: Job) -> Iterator[str]:
+    """Values as they are: JSON needs no guard against spreadsheets."""
+    for row in _rows(job):
+        yield json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def trec_lines(job: Job) -> Iterator[str]:
+    """A TREC run. Scores are lowered where needed to decrease strictly in float32, so that every tool sees our order.
+
+    Unscored documents follow below the lowest score. Ids cannot hold white space in this format: it becomes ``_``.
+    """
+    name_of, tag = document_names(job), _trec_word(job.model.name)
+    for result in _results(job):
+        ranking = Ranking.of(result)
+        raw = ranking.block.raw.copy()
+        raw[np.isnan(raw)] = np.float32(np.finfo(np.float32).max)  # lowered to just below the last score
+        query_id = _trec_word(result.query.external_id)
+        scores = strictly_decreasing(raw)
+        for rank, (position, score) in enumerate(zip(ranking.positions.tolist(), scores, strict=True), start=1):
+            yield f"{query_id} Q0 {_trec_word(name_of[position])} {rank} {np.format_float_positional(score, unique=True, trim='0')} {tag}\n"
+
+
+def cell_safe(value: Any) -> Any:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
+
+
+def _results(job: Job) -> Iterator[QueryResult]:
+    return QueryResult.objects.filter(job=job).select_related("query").order_by("query_position").iterator(chunk_size=CHUNK)
+
+
+def _rows(job: Job) -> Iterator[dict[str, Any]]:
+    for result in _results(job):
+        ranking = Ranking.of(result)
+        positions = ranking.positions.tolist()
+        documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
+        by_position = {document.position: document for document in documents.only("position", "external_id", "title", "text")}
+        for rank, position in enumerate(positions, start=1):
+            yield _row(result.query, rank, by_position[position], ranking, rank - 1)
+
+
+def _row(query: Query, rank: int, document: Document, ranking: Ranking, i: int) -> dict[str, Any]:
+    return {
+        "query_id": query.external_id,
+        "query": query.text,
+        "rank": rank,
+        "document_id": document.external_id,
+        "title": document.title,
+        "score": number(ranking.block.activated[i]),
+        "raw_score": number(ranking.block.raw[i]),
+        "status": str(status_name(ranking.block.statuses[i])),
+        "text": document.text,
+    }
+
+
+def _trec_word(text: str) -> str:
+    return "_".join(text.split()) or "_"
+
+
+EXPORTS: Final[dict[str, tuple[Callable[[Job], Iterator[str]], str, str]]] = {
+    "csv": (csv_lines, "text/csv; charset=utf-8", "csv"),
+    "jsonl": (jsonl_lines, "application/jsonl; charset=utf-8", "jsonl"),
+    "trec": (trec_lines, "text/plain; charset=utf-8", "run"),
+}
+
+
+def export_of(job: Job, name: str) -> tuple[Iterator[str], str, str]:
+    """Lines, content type and file name. Raises AssayError 422 for an unknown format."""
+    if name not in EXPORTS:
+        raise AssayError(
+            "unknown_format", f"'{name}' is no export format; give one of {', '.join(EXPORTS)}.", status=422, param="format"
+        )
+    lines, content_type, suffix = EXPORTS[name]
+    return lines(job), content_type, f"assay-job-{job.pk}.{suffix}"

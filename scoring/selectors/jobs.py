@@ -1,0 +1,133 @@
+"""Reads about jobs: progress from rows, rankings from their packed arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db.models import Count, F, Q, QuerySet, Sum
+from django.utils import timezone
+
+from assay.api.principal import Principal
+from scoring.models import Chunk, Document, Job, QueryResult, Transition, Worker
+from scoring.ranking import POSITION, ScoreBlock, number, status_name
+from scoring.selectors.workers import workers_alive
+from scoring.states import ChunkState, ItemStatus, JobState, ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Counted from chunk rows. ``rate`` in pairs per second and ``eta_seconds`` are None until something is known."""
+
+    pairs_done: int
+    pairs_total: int
+    chunks: dict[str, int]
+    rate: float | None
+    eta_seconds: float | None
+    workers: list[str]
+    reason: str
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.pairs_done / self.pairs_total if self.pairs_total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDocument:
+    rank: int
+    document: Document
+    score: float | None
+    raw_score: float | None
+    status: ItemStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """One query's ranking as arrays, best first."""
+
+    positions: Any  # int32 [n]
+    block: ScoreBlock  # [n]
+
+    @classmethod
+    def of(cls, result: QueryResult) -> Ranking:
+        return cls(np.frombuffer(result.positions, POSITION), ScoreBlock.unpack(result, (result.kept,)))
+
+
+def jobs_of(principal: Principal) -> QuerySet[Job]:
+    return Job.objects.for_team(principal.team).select_related("model", "document_set", "query_set", "created_by")
+
+
+def job_progress(job: Job) -> JobProgress:
+    pairs = Sum(F("query_count") * F("document_count"))
+    rows = Chunk.objects.filter(job=job).values_list("state").annotate(Count("pk"), pairs)
+    chunks = {state: count for state, count, _ in rows}
+    done = sum(size for state, _, size in rows if state == ChunkState.DONE)
+    rate = eta = None
+    if job.started_at and done:
+        seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()
+        rate = done / seconds if seconds > 0 else None
+        if rate and not JobState(job.state).is_final:
+            eta = (job.pair_count - done) / rate
+    holders = Worker.objects.filter(leased_chunks__job=job, leased_chunks__state=ChunkState.LEASED)
+    return JobProgress(
+        pairs_done=done,
+        pairs_total=job.pair_count,
+        chunks={state: chunks.get(state, 0) for state in ChunkState.values},
+        rate=rate,
+        eta_seconds=eta,
+        workers=sorted(set(holders.values_list("name", flat=True))),
+        reason=_waiting_reason(job) if job.state == JobState.QUEUED else "",
+    )
+
+
+def _waiting_reason(job: Job) -> str:
+    """Why a queued job has not begun, in words."""
+    if job.model.state != ModelState.AVAILABLE:
+        return f"model '{job.model.name}' is not served: {job.model.get_state_display()}"
+    if not workers_alive().exists():
+        return "no worker is running"
+    ahead = Job.objects.filter(state__in=(JobState.QUEUED, JobState.RUNNING)).filter(
+        Q(priority__gt=job.priority) | Q(priority=job.priority, queued_at__lt=job.queued_at)
+    )
+    if count := ahead.count():
+        return f"waiting behind {count} other job{'s' if count > 1 else ''}"
+    return "a worker is about to take it"
+
+
+def job_log(job: Job) -> QuerySet[Transition]:
+    return Transition.objects.filter(entity="job", entity_id=str(job.pk))
+
+
+def chunk_problems(job: Job) -> QuerySet[Chunk]:
+    """Chunks that came back or failed, with why."""
+    return Chunk.objects.filter(job=job).exclude(cause="").defer("raw_scores", "scores", "statuses").order_by("index")
+
+
+def results_of(job: Job) -> QuerySet[QueryResult]:
+    return QueryResult.objects.filter(job=job).select_related("query")
+
+
+def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None = 10) -> list[RankedDocument]:
+    """Ranks start + 1 … start + limit with their documents."""
+    ranking = Ranking.of(result)
+    positions = ranking.positions[start : None if limit is None else start + limit]
+    documents = {
+        document.position: document
+        for document in Document.objects.filter(
+            document_set=result.job.document_set_id, position__in=positions.tolist()
+        )
+    }
+    rows = []
+    for offset, position in enumerate(positions.tolist(), start=start):
+        rows.append(
+            RankedDocument(
+                rank=offset + 1,
+                document=documents[position],
+                score=number(ranking.block.activated[offset]),
+                raw_score=number(ranking.block.raw[offset]),
+                status=status_name(ranking.block.statuses[offset]),
+            )
+        )
+    return rows
+

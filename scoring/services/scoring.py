@@ -1,0 +1,156 @@
+"""One synchronous scoring request, from the border to the stored row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
+
+from assay.api.principal import Principal
+from assay.errors import AssayError
+from scoring import dispatch
+from scoring.models import ScoreRequest, ScoringModel
+from scoring.payloads import SyncOptions, SyncReply, SyncRequest
+from scoring.selectors.workers import workers_alive
+from scoring.states import ItemStatus
+
+# What the engine may refuse, as the client should see it. Anything else it reports is our fault: 500.
+CLIENT_FAULTS: Final = {
+    "too_long": 422,
+    "label_not_single_token": 422,
+    "bad_label": 422,
+    "bad_template": 422,
+    "model_not_served": 409,
+}
+BUSY: Final = {"overloaded": 429, "model_load_failed": 503, "shutting_down": 503, "unknown_payload": 503}
+KEPT_RESULTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredItem:
+    """One pair's outcome. ``index`` counts in the order submitted."""
+
+    index: int
+    score: float | None
+    raw_score: float | None
+    status: ItemStatus
+    error: str | None
+    truncated_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringAnswer:
+    id: str
+    model: ScoringModel
+    items: list[ScoredItem]
+    reply: SyncReply
+
+    def ranked(self) -> list[ScoredItem]:
+        """Best first: scored before unscored, raw score descending, ties in the order submitted."""
+        return sorted(self.items, key=lambda item: (item.raw_score is None, -(item.raw_score or 0.0)))
+
+
+def scoring_run(
+    *,
+    principal: Principal,
+    endpoint: str,
+    model: ScoringModel,
+    queries: Sequence[str],
+    documents: Sequence[str],
+    pairing: str = "matrix",
+    options: SyncOptions | None = None,
+    timeout_ms: int | None = None,
+    request_id: str = "",
+) -> ScoringAnswer:
+    """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it.
+
+    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
+    503 ``no_worker``, 504 ``deadline_exceeded``. Refusals are stored too.
+    """
+    _check_size(queries, documents, pairing)
+    call = SyncRequest(
+        reply_key="",
+        model_id=str(model.pk),
+        model_name=model.name,
+        queries=list(queries),
+        documents=list(documents),
+        pairing=pairing,
+        deadline=0.0,
+        request_id=request_id,
+        options=options or SyncOptions(),
+    )
+    row = ScoreRequest(
+        team=principal.team,
+        created_by=principal.user,
+        token=principal.token,
+        endpoint=endpoint,
+        model=model,
+        model_name=model.name,
+        request_id=request_id,
+        status_code=200,
+        query_count=len(queries),
+        document_count=len(documents),
+    )
+    if settings.KEEP_REQUEST_TEXTS:
+        row.queries, row.documents = list(queries), list(documents)
+    try:
+        reply = _answered(call, timeout_ms)
+    except AssayError as error:
+        row.status_code, row.error_code = error.status, error.code
+        row.save(force_insert=True)
+        raise
+    items = _items(reply)
+    row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
+    row.results = [
+        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
+        for item in items[:KEPT_RESULTS]
+    ]
+    row.report = {
+        "backend": reply.backend,
+        "fallback": reply.fallback,
+        "dtype": reply.dtype,
+        "scale": reply.scale,
+        "worker": reply.worker,
+        "cached_documents": reply.cached_documents,
+        "pairing": pairing,
+    }
+    row.save(force_insert=True)
+    return ScoringAnswer(str(row.pk), model, items, reply)
+
+
+def _answered(call: SyncRequest, timeout_ms: int | None) -> SyncReply:
+    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
+    if not workers_alive().exists():
+        raise dispatch.no_worker(call.model_name, "no worker is running")
+    reply = dispatch.model_call(call, timeout_seconds=seconds)
+    if reply.error_code:
+        status = CLIENT_FAULTS.get(reply.error_code) or BUSY.get(reply.error_code, 500)
+        retry_after = 2 if status in (429, 503) else None
+        raise AssayError(reply.error_code, reply.error_message, status=status, retry_after=retry_after)
+    return reply
+
+
+def _items(reply: SyncReply) -> list[ScoredItem]:
+    return [
+        ScoredItem(index, score, raw, ItemStatus(status), reply.errors.get(str(index)), truncated)
+        for index, (score, raw, status, truncated) in enumerate(
+            zip(reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, strict=True)
+        )
+    ]
+
+
+def _check_size(queries: Sequence[str], documents: Sequence[str], pairing: str) -> None:
+    limit = settings.MAX_DOCUMENTS_PER_REQUEST
+    pairs = len(queries) * len(documents) if pairing == "matrix" else len(documents)
+    if pairs > limit:
+        raise AssayError(
+            "too_many_documents",
+            f"The request holds {pairs:,} query-document pairs; the limit is {limit:,}. Split it, or submit a job.",
+            status=413,
+            param="documents",
+            extra={"limit": limit},
+        )
+
+
