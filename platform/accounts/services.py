@@ -94,6 +94,11 @@ def team_default() -> Team:
     return Team.objects.get_or_create(name="default")[0]
 
 
+def principal_system() -> Principal:
+    """The platform itself, acting for the default team: management commands that nobody in particular runs."""
+    return Principal(user=None, team=team_default(), token=None, scopes=ALL_SCOPES)
+
+
 def principal_of_token(token: ApiToken) -> Principal:
     return Principal(user=token.created_by, team=token.team, token=token, scopes=frozenset(token.scopes))
 
