@@ -101,8 +101,8 @@ def set_import(
     """
     kind = import_kind(kind_name)
     _check_name(name)
-    checksum = _checksum(file)
-    existing = kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+    checksum = file_checksum(file)
+    existing = set_of_file(principal=principal, kind=kind, checksum=checksum)
     if existing is not None:
         if use_existing:
             return existing, False
@@ -150,8 +150,6 @@ def _store(
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
             copy.write_row((uploaded.pk, position, *values))
-    if report.read == 0:
-        raise FileProblem("The file has no rows below its header. Give at least one row.")
     if report.bad and not keep_good_rows:
         raise AssayError(
             "bad_rows",
@@ -162,8 +160,8 @@ def _store(
             extra={"counts": report.counts(), "problems": [problem.to_json() for problem in report.problems]},
         )
     if report.kept == 0:
-        raise FileProblem(f"None of its {report.read:,} rows can be kept; the first: line {report.problems[0].line} "
-                          f"{report.problems[0].message}.")  # fmt: skip
+        first = report.problems[0]
+        raise FileProblem(f"None of its {report.read:,} rows can be kept; the first: line {first.line} {first.message}.")
     uploaded.counts = report.counts()
     uploaded.problems = [problem.to_json() for problem in report.problems]
     uploaded.state = SetState.READY
@@ -222,7 +220,9 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    sample = itertools.islice(rows_read(file, file_format), SAMPLE_ROWS)
+    sample = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
+    if not sample:
+        raise FileProblem("The file has no rows below its header. Give at least one row.")
     return list(dict.fromkeys(name for row in sample for name in row.values))
 
 
@@ -234,7 +234,13 @@ def _check_name(name: str) -> None:
         )  # fmt: skip
 
 
-def _checksum(file: BinaryIO) -> str:
+def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:
+    """The team's set that was made from the bytes with this checksum, if there is one."""
+    return kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+
+
+def file_checksum(file: BinaryIO) -> str:
+    """SHA-256 of the whole file, in hexadecimal."""
     digest = hashlib.sha256()
     file.seek(0)
     while block := file.read(HASH_BLOCK):

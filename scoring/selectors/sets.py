@@ -1,0 +1,48 @@
+"""Reads about uploaded sets and their rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Count, Model, Q, QuerySet
+
+from assay.api.principal import Principal
+from scoring.models import Document, DocumentSet, Job, Judgement, JudgementSet, Query
+from scoring.models import QuerySet as QueriesSet
+from scoring.models.base import UploadedSet
+
+
+def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
+    """The team's sets with ``job_count``; judgement sets have none. What can be long is left unread."""
+    sets = model.objects.for_team(principal.team).defer("problems", "mapping", "error").select_related("created_by")
+    return sets if model is JudgementSet else sets.annotate(job_count=Count("jobs"))
+
+
+def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
+    """The set's rows in file order, those whose id, title or text holds ``search``."""
+    model, parent, fields = _rows(uploaded)
+    rows = model._default_manager.filter(**{parent: uploaded}).order_by("position")
+    if not search:
+        return rows
+    wanted = Q()
+    for field in fields:
+        wanted |= Q(**{f"{field}__icontains": search})
+    return rows.filter(wanted)
+
+
+def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
+    """Jobs that refer to the set: while there are any, it cannot be deleted."""
+    if isinstance(uploaded, JudgementSet):
+        return Job.objects.none()
+    name = "document_set" if isinstance(uploaded, DocumentSet) else "query_set"
+    return Job.objects.filter(**{name: uploaded}).select_related("model", "document_set", "query_set", "created_by")
+
+
+def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:
+    match uploaded:
+        case DocumentSet():
+            return Document, "document_set", ("external_id", "title", "text")
+        case QueriesSet():
+            return Query, "query_set", ("external_id", "text")
+        case _:
+            return Judgement, "judgement_set", ("query_id", "document_id")
