@@ -1,0 +1,57 @@
+"""What lists can be narrowed by: the same sets serve the API's lists and the pages' tables."""
+
+from __future__ import annotations
+
+import django_filters as filters
+
+from scoring.models.scoring_model import ModelKind
+from scoring.states import JobState, ModelState, SetState, WorkerState
+
+
+class CreatedFilter(filters.FilterSet):
+    created_after = filters.IsoDateTimeFilter("created_at", "gte", label="Created at or after (ISO 8601)")
+    created_before = filters.IsoDateTimeFilter("created_at", "lt", label="Created before (ISO 8601)")
+
+
+class JobFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
+    model = filters.CharFilter("model__name", label="Name of the model")
+
+
+class UploadedSetFilter(CreatedFilter):
+    """Document sets, query sets and judgement sets."""
+
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
+
+
+class TextFilter(filters.FilterSet):
+    """Documents and queries."""
+
+    id = filters.CharFilter("external_id", label="Id in the uploaded file")
+    text = filters.CharFilter(lookup_expr="icontains", label="Text contains")
+    is_empty = filters.BooleanFilter(label="Without text")
+
+
+class JudgementFilter(filters.FilterSet):
+    query_id = filters.CharFilter(label="Id of the query")
+    document_id = filters.CharFilter(label="Id of the document")
+    grade = filters.NumberFilter(label="Grade")
+
+
+class ModelFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.MultipleChoiceFilter(choices=ModelState.choices, label="State")
+    kind = filters.ChoiceFilter(choices=ModelKind.choices, label="Kind")
+
+
+class ScoreRequestFilter(CreatedFilter):
+    model = filters.CharFilter("model_name", label="Name of the model")
+    endpoint = filters.CharFilter(label="Endpoint, such as /v1/rerank")
+    status_code = filters.NumberFilter(label="HTTP status of the answer")
+
+
+class WorkerFilter(filters.FilterSet):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.MultipleChoiceFilter(choices=WorkerState.choices, label="State")
