@@ -50,7 +50,7 @@ def clock() -> float:
 
 
 def workers_wake() -> bool:
-    """Tell the workers that there is work in the database. Losing this costs seconds, never a result: they also poll."""
+    """Tell the workers that there is work. Losing this costs seconds, never a result: they also poll the database."""
     try:
         app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
     except (redis.RedisError, OperationalError):
@@ -80,7 +80,7 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
     except (redis.RedisError, OperationalError) as error:
         raise AssayError(
             "queue_unavailable",
-            f"The message queue does not answer ({type(error).__name__}); synchronous scoring is not possible until it does.",
+            f"The message queue does not answer ({type(error).__name__}); synchronous scoring must wait until it does.",
             status=503,
             retry_after=5,
         ) from error

@@ -19,7 +19,7 @@ class PayloadError(ValueError):
 def _checked(cls: type, data: dict[str, Any]) -> dict[str, Any]:
     version = data.get("version")
     if version != PAYLOAD_VERSION:
-        raise PayloadError(f"{cls.__name__} version {version} was received, this process speaks version {PAYLOAD_VERSION}.")
+        raise PayloadError(f"{cls.__name__} has version {version}, this process speaks version {PAYLOAD_VERSION}.")
     return data
 
 

@@ -17,13 +17,13 @@ POSITION = np.dtype("<i4")
 
 @dataclass(frozen=True, slots=True)
 class ScoreBlock:
-    """Scores of queries × documents. ``raw`` and ``activated`` are float32 [Q, D], NaN = no score; ``statuses`` uint8 [Q, D]."""
+    """Scores of queries × documents: ``raw``, ``activated`` float32 [Q, D], NaN: none; ``statuses`` uint8 [Q, D]."""
 
     raw: Floats
     activated: Floats
     statuses: npt.NDArray[np.uint8]
 
-    def packed(self) -> dict[str, bytes]:
+    def packed(self) -> dict[str, Any]:
         """As table columns; ``scores`` is empty where activation changed nothing."""
         return {
             "raw_scores": self.raw.astype(FLOAT).tobytes(),
@@ -44,7 +44,7 @@ def same_scores(raw: Floats, activated: Floats) -> bool:
 
 
 def ranked(raw: Floats) -> npt.NDArray[np.intp]:
-    """Indices of ``raw`` float32 [D], best first: scored before unscored (NaN), raw score descending, ties in input order."""
+    """Indices of ``raw`` float32 [D], best first: scored before unscored (NaN), raw descending, ties in input order."""
     unscored = np.isnan(raw)
     keys = np.where(unscored, 0.0, -raw)
     return np.lexsort((keys, unscored))  # the last key is the first criterion; lexsort is stable
@@ -62,7 +62,7 @@ def status_name(code: int) -> ItemStatus:
 def strictly_decreasing(scores: Floats) -> Floats:
     """``scores`` float32 [D] in rank order, each lowered just enough to be below the one before it.
 
-    Tools that read a run file order it by score and break ties in their own ways; with this they must reproduce our order.
+    Tools that read a run file order it by score and break ties their own way; with this they must find our order.
     """
     result = scores.astype(np.float32).copy()
     lowest = np.float32(-np.inf)

@@ -1,6 +1,7 @@
 """Every state a row may be in, and every move between states.
 
-``scoring.services.transitions.transition`` is the only function that makes a move; the database refuses unknown values by check constraint.
+``scoring.services.transitions.transition`` is the only function that makes a move; the database refuses unknown values
+by check constraint.
 
     job     queued → running → finalizing → completed | completed_with_errors | failed
             queued | running → cancelling → cancelled
@@ -117,7 +118,9 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     SetState: {SetState.RECEIVING: frozenset({SetState.READY, SetState.FAILED})},
     WorkerState: {
         WorkerState.STARTING: frozenset({WorkerState.READY, WorkerState.LOST, WorkerState.GONE}),
-        WorkerState.READY: frozenset({WorkerState.STALLED, WorkerState.DRAINING, WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING}),
+        WorkerState.READY: frozenset(
+            {WorkerState.STALLED, WorkerState.DRAINING, WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING}
+        ),
         WorkerState.STALLED: frozenset({WorkerState.READY, WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING}),
         WorkerState.DRAINING: frozenset({WorkerState.GONE, WorkerState.LOST, WorkerState.STARTING}),
         WorkerState.LOST: frozenset({WorkerState.READY, WorkerState.GONE, WorkerState.STARTING}),
@@ -127,12 +130,14 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         PlacementState.WANTED: frozenset({PlacementState.LOADING, PlacementState.UNLOADED}),
         PlacementState.LOADING: frozenset({PlacementState.WARMING, PlacementState.FAILED, PlacementState.WANTED}),
         PlacementState.WARMING: frozenset({PlacementState.READY, PlacementState.FAILED, PlacementState.WANTED}),
-        PlacementState.READY: frozenset({PlacementState.LOADING, PlacementState.UNLOADING, PlacementState.WANTED, PlacementState.FAILED}),
+        PlacementState.READY: frozenset(
+            {PlacementState.LOADING, PlacementState.UNLOADING, PlacementState.WANTED, PlacementState.FAILED}
+        ),
         PlacementState.FAILED: frozenset({PlacementState.LOADING, PlacementState.WANTED, PlacementState.UNLOADED}),
         PlacementState.UNLOADING: frozenset({PlacementState.UNLOADED, PlacementState.FAILED, PlacementState.WANTED}),
         PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.LOADING}),
     },
-}  # fmt: skip
+}
 
 
 def may_move(state: TextChoices, to: TextChoices) -> bool:

@@ -55,7 +55,8 @@ def trec_lines(job: Job) -> Iterator[str]:
         query_id = _trec_word(result.query.external_id)
         scores = strictly_decreasing(raw)
         for rank, (position, score) in enumerate(zip(ranking.positions.tolist(), scores, strict=True), start=1):
-            yield f"{query_id} Q0 {_trec_word(name_of[position])} {rank} {np.format_float_positional(score, unique=True, trim='0')} {tag}\n"
+            shown = np.format_float_positional(score, unique=True, trim="0")
+            yield f"{query_id} Q0 {_trec_word(name_of[position])} {rank} {shown} {tag}\n"
 
 
 def cell_safe(value: Any) -> Any:
@@ -65,7 +66,8 @@ def cell_safe(value: Any) -> Any:
 
 
 def _results(job: Job) -> Iterator[QueryResult]:
-    return QueryResult.objects.filter(job=job).select_related("query").order_by("query_position").iterator(chunk_size=CHUNK)
+    results = QueryResult.objects.filter(job=job).select_related("query").order_by("query_position")
+    return results.iterator(chunk_size=CHUNK)
 
 
 def _rows(job: Job) -> Iterator[dict[str, Any]]:
@@ -73,7 +75,7 @@ def _rows(job: Job) -> Iterator[dict[str, Any]]:
         ranking = Ranking.of(result)
         positions = ranking.positions.tolist()
         documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
-        by_position = {document.position: document for document in documents.only("position", "external_id", "title", "text")}
+        by_position = {document.position: document for document in documents.defer("metadata")}
         for rank, position in enumerate(positions, start=1):
             yield _row(result.query, rank, by_position[position], ranking, rank - 1)
 
@@ -107,7 +109,10 @@ def export_of(job: Job, name: str) -> tuple[Iterator[str], str, str]:
     """Lines, content type and file name. Raises AssayError 422 for an unknown format."""
     if name not in EXPORTS:
         raise AssayError(
-            "unknown_format", f"'{name}' is no export format; give one of {', '.join(EXPORTS)}.", status=422, param="format"
+            "unknown_format",
+            f"'{name}' is no export format; give one of {', '.join(EXPORTS)}.",
+            status=422,
+            param="format",
         )
     lines, content_type, suffix = EXPORTS[name]
     return lines(job), content_type, f"assay-job-{job.pk}.{suffix}"

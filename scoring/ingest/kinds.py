@@ -28,6 +28,7 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class ImportKind:
     name: str  # "documents"
+    noun: str  # "document_set"
     set_model: type[DocumentSet] | type[QuerySet] | type[JudgementSet]
     item_model: type[models.Model]
     parent: str  # the item's foreign key column
@@ -111,6 +112,7 @@ IMPORT_KINDS: Final = {
     for kind in (
         ImportKind(
             "documents",
+            "document_set",
             DocumentSet,
             Document,
             "document_set_id",
@@ -124,6 +126,7 @@ IMPORT_KINDS: Final = {
         ),
         ImportKind(
             "queries",
+            "query_set",
             QuerySet,
             Query,
             "query_set_id",
@@ -133,6 +136,7 @@ IMPORT_KINDS: Final = {
         ),
         ImportKind(
             "judgements",
+            "judgement_set",
             JudgementSet,
             Judgement,
             "judgement_set_id",

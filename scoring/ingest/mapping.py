@@ -20,7 +20,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """``columns``: role name to column name. ``metadata``: columns kept beside the text; None: all that no role took."""
+    """``columns``: role to column. ``metadata``: columns kept beside the text; None: all that no role took."""
 
     columns: dict[str, str] = field(default_factory=dict)
     metadata: tuple[str, ...] | None = None
@@ -43,23 +43,26 @@ class Mapping:
         metadata = given.pop("metadata", None)
         known = {role.name for role in roles}
         if unknown := sorted(set(given) - known):
-            raise _refusal(f"The mapping names {_quoted(unknown)}", f"roles are {_quoted(sorted(known))} and 'metadata'")
+            valid = f"roles are {_quoted(sorted(known))} and 'metadata'"
+            raise _refusal(f"The mapping names {_quoted(unknown)}", valid)
         chosen: dict[str, str] = {}
         for role in roles:
             column = given[role.name] if role.name in given else _guess(role, columns, taken=set(chosen.values()))
             if column is not None and column not in columns:
-                raise _refusal(f"The mapping takes '{role.name}' from column {column!r}", f"the columns are {_quoted(columns)}")
+                what = f"The mapping takes '{role.name}' from column {column!r}"
+                raise _refusal(what, f"the columns are {_quoted(columns)}")
             if column is None and role.required:
                 raise _refusal(
                     f"No column for '{role.name}' was given or could be guessed",
-                    f"the columns are {_quoted(columns)}; give mapping {{\"{role.name}\": \"<column>\"}}",
+                    f'the columns are {_quoted(columns)}; give mapping {{"{role.name}": "<column>"}}',
                 )
             if column is not None:
                 chosen[role.name] = column
         if metadata is None:
             return cls(chosen)
         if not isinstance(metadata, list) or not all(column in columns for column in metadata):
-            raise _refusal(f"The mapping's metadata is {metadata!r}", f"it must be a list of columns among {_quoted(columns)}")
+            valid = f"it must be a list of columns among {_quoted(columns)}"
+            raise _refusal(f"The mapping's metadata is {metadata!r}", valid)
         return cls(chosen, tuple(metadata))
 
 

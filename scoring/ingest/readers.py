@@ -41,7 +41,7 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(MAX_RECORD_CHARACTERS):
         number += 1
         if len(line) == MAX_RECORD_CHARACTERS and not line.endswith("\n"):
-            raise FileProblem(f"Line {number} is longer than {MAX_RECORD_CHARACTERS:,} characters. Split the file into rows.")
+            raise FileProblem(f"Line {number} has over {MAX_RECORD_CHARACTERS:,} characters. Split the file into rows.")
         yield line
 
 
@@ -60,24 +60,25 @@ def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
             if header is None:
                 header = _header(cells)
                 continue
+            values: dict[str, Any] = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
             if len(cells) != len(header):
-                yield Row(line, problem=f"has {len(cells)} columns, the header has {len(header)}")
-                continue
-            values: dict[str, Any] = dict(zip(header, cells, strict=True))
-            yield Row(line, values, values_problem(values))
+                yield Row(line, values, f"has {len(cells)} columns, the header has {len(header)}")
+            else:
+                yield Row(line, values, values_problem(values))
     except csv.Error as error:
         raise FileProblem(
             f"From line {start} on the file is not valid CSV ({error}): a quotation mark is opened and not closed, "
-            "or stands inside an unquoted cell. Double it (\"\") or quote the cell."
+            'or stands inside an unquoted cell. Double it ("") or quote the cell.'
         ) from error
 
 
 def _header(cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
-    if (problem := values_problem(dict(enumerate(names)))):  # type: ignore[arg-type]
+    if problem := values_problem(dict(enumerate(names))):  # type: ignore[arg-type]
         raise FileProblem(f"The header cannot be read: column {problem}.")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise FileProblem(f"The header names {', '.join(map(repr, sorted(twice)))} more than once. Give each column its own name.")
+        names_twice = ", ".join(map(repr, sorted(twice)))
+        raise FileProblem(f"The header names {names_twice} more than once. Give each column its own name.")
     return names
 
 
@@ -96,7 +97,8 @@ def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
             yield Row(number, problem=f"is not valid JSON ({error})"[:300])
             continue
         if not isinstance(values, dict):
-            yield Row(number, problem=f"is a JSON {type(values).__name__}, not an object such as {{\"id\": …, \"text\": …}}")
+            found = f"is a JSON {type(values).__name__}"
+            yield Row(number, problem=f'{found}, not an object such as {{"id": …, "text": …}}')
             continue
         yield Row(number, values, values_problem(values))
 

@@ -41,4 +41,5 @@ def text_problem(name: str, text: str) -> str | None:
 
 
 def values_problem(values: dict[str, Any]) -> str | None:
-    return next((p for name, value in values.items() if isinstance(value, str) and (p := text_problem(name, value))), None)
+    texts = ((name, value) for name, value in values.items() if isinstance(value, str))
+    return next((problem for name, text in texts if (problem := text_problem(name, text))), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 from django.conf import settings
 from django.db import models
@@ -10,14 +10,20 @@ from django.db import models
 from scoring.ids import new_id
 from scoring.states import SetState
 
+if TYPE_CHECKING:
+    from accounts.models import Team
+
 
 def choice_constraint(field: str, choices: type[models.TextChoices], name: str) -> models.CheckConstraint:
     """The database refuses what ``choices`` does not list, whoever writes it."""
     return models.CheckConstraint(condition=models.Q(**{f"{field}__in": choices.values}), name=name)
 
 
-class TeamQuerySet(models.QuerySet[Any]):
-    def for_team(self, team: Any) -> Self:
+Row = TypeVar("Row", bound=models.Model)
+
+
+class TeamManager(models.Manager[Row]):
+    def for_team(self, team: Team) -> models.QuerySet[Row]:
         """Rows of one team only. Another team's row is not found, rather than forbidden."""
         return self.filter(team=team)
 
@@ -32,7 +38,7 @@ class OwnedModel(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
 
-    objects: ClassVar[Any] = TeamQuerySet.as_manager()
+    objects: ClassVar[TeamManager[Self]] = TeamManager()
 
     class Meta:
         abstract = True

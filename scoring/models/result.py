@@ -9,8 +9,8 @@ from scoring.models.query_set import Query
 class QueryResult(models.Model):
     """The ranking of one query in one job: the single order that every page, measure and export uses.
 
-    Arrays of equal length n, best first (rank r is element r - 1), packed little-endian: 9 to 13 bytes a pair instead of
-    a table row. ``positions`` int32: the documents' positions in their set; ``raw_scores`` float32; ``scores`` float32
+    Arrays of equal length n, best first (rank r is element r - 1), packed little-endian: 9 to 13 bytes a pair, not a
+    table row. ``positions`` int32: the documents' positions in their set; ``raw_scores`` float32; ``scores`` float32
     after activation, empty where that changes nothing; ``statuses`` one byte, an index into ITEM_STATUSES.
     Order: scored before unscored, raw score descending, position ascending.
     """

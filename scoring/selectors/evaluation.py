@@ -51,10 +51,11 @@ def measures_parse(names: Sequence[str]) -> list[Measure]:
 def job_evaluate(job: Job, judgements: JudgementSet, *, measures: Sequence[str] = DEFAULT_MEASURES) -> Evaluation:
     """Measure the stored ranks (the library gets -rank as the score, so that ties are ours) against ``judgements``.
 
-    Raises AssayError 409 for a job without results, 422 for unknown measures or judgements that name none of its queries.
+    Raises AssayError 409 for a job without results, 422 for unknown measures or judgements of none of its queries.
     """
     if job.state not in EVALUATED:
-        raise AssayError("job_not_ended", f"Job '{job.name}' is {job.state}; it can be measured when it has ended.", status=409)
+        message = f"Job '{job.name}' is {job.state}; it can be measured when it has ended."
+        raise AssayError("job_not_ended", message, status=409)
     parsed = measures_parse(measures)
     queries = list(job.query_set.queries.values_list("external_id", flat=True))
     judged = _qrels(judgements, set(queries))
@@ -89,7 +90,8 @@ def job_evaluate(job: Job, judgements: JudgementSet, *, measures: Sequence[str] 
 
 def _qrels(judgements: JudgementSet, queries: set[str]) -> list[Qrel]:
     """Grades of the job's queries. A negative grade means pooled but not judged: it is left out."""
-    rows = Judgement.objects.filter(judgement_set=judgements, grade__gte=0).values_list("query_id", "document_id", "grade")
+    judged = Judgement.objects.filter(judgement_set=judgements, grade__gte=0)
+    rows = judged.values_list("query_id", "document_id", "grade")
     return [Qrel(query, document, grade) for query, document, grade in rows.iterator() if query in queries]
 
 
@@ -103,6 +105,5 @@ def _run(job: Job, queries: set[str]) -> Iterator[ScoredDoc]:
 
 def document_names(job: Job) -> list[str]:
     """External ids by position."""
-    return list(Document.objects.filter(document_set=job.document_set_id).order_by("position").values_list("external_id", flat=True))  # fmt: skip
-
-
+    documents = Document.objects.filter(document_set=job.document_set_id).order_by("position")
+    return list(documents.values_list("external_id", flat=True))

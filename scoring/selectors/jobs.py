@@ -59,10 +59,10 @@ def jobs_of(principal: Principal) -> QuerySet[Job]:
 
 
 def job_progress(job: Job) -> JobProgress:
-    pairs = Sum(F("query_count") * F("document_count"))
-    rows = Chunk.objects.filter(job=job).values_list("state").annotate(Count("pk"), pairs)
-    chunks = {state: count for state, count, _ in rows}
-    done = sum(size for state, _, size in rows if state == ChunkState.DONE)
+    by_state = Chunk.objects.filter(job=job).values("state").order_by("state")
+    rows = list(by_state.annotate(chunks=Count("pk"), pairs=Sum(F("query_count") * F("document_count"))))
+    chunks = {row["state"]: row["chunks"] for row in rows}
+    done = sum(row["pairs"] for row in rows if row["state"] == ChunkState.DONE)
     rate = eta = None
     if job.started_at and done:
         seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()
@@ -130,4 +130,3 @@ def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None =
             )
         )
     return rows
-

@@ -27,10 +27,10 @@ def models_with_placements() -> QuerySet[ScoringModel]:
     return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready))
 
 
-def model_for_request(*, name: str | None, kinds: Sequence[ModelKind], allowed: Sequence[str] | None = None) -> ScoringModel:
+def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
     """The model named, or the default one of the first of ``kinds`` that has one.
 
-    Raises AssayError 404 ``model_not_found`` naming what is served, 409 for a model not served now, 422 for the wrong kind.
+    Raises AssayError 404 ``model_not_found`` naming what is served, 409 for one not served now, 422 for a wrong kind.
     """
     served = list(models_served().filter(kind__in=kinds))
     if not name:
@@ -56,7 +56,7 @@ def model_for_request(*, name: str | None, kinds: Sequence[ModelKind], allowed: 
     if model.kind not in kinds:
         raise AssayError(
             "wrong_model_kind",
-            f"Model '{name}' is of kind {model.kind}, which this endpoint does not take. Served here: {_names(served)}.",
+            f"Model '{name}' is a {model.kind} model, not for this endpoint. Served here: {_names(served)}.",
             status=422,
             param="model",
         )

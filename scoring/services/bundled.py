@@ -26,5 +26,6 @@ BUNDLED: Final[tuple[dict[str, Any], ...]] = (
 
 def bundled_register(*, principal: Principal) -> list[ScoringModel]:
     """Register those that are missing by name; the others are left as people made them. Returns all of them."""
-    present = {model.name: model for model in ScoringModel.objects.filter(name__in=[fields["name"] for fields in BUNDLED])}
+    names = [fields["name"] for fields in BUNDLED]
+    present = {model.name: model for model in ScoringModel.objects.filter(name__in=names)}
     return [present.get(fields["name"]) or model_register(principal=principal, **fields) for fields in BUNDLED]

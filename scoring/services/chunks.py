@@ -83,7 +83,7 @@ def chunks_to_stop(tokens: Sequence[uuid.UUID]) -> set[uuid.UUID]:
 def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: dict[str, Any]) -> bool:
     """Store the scores and mark the chunk done, in one transaction, only if the lease is still ours.
 
-    Returns False when it is not: the scores are dropped, another worker owns the chunk. ``block`` is [Q, D] of the chunk.
+    Returns False when it is not: the scores are dropped, another worker owns it. ``block`` is [Q, D] of the chunk.
     """
     expected = (chunk.query_count, chunk.document_count)
     if block.raw.shape != expected or block.statuses.shape != expected:
@@ -104,7 +104,7 @@ def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: d
 
 
 def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str = "") -> bool:
-    """Return a leased chunk with its cause: to pending, to failed after MAX_ATTEMPTS counted causes, or to cancelled."""
+    """Give a leased chunk back with its cause: to pending, to failed after MAX_ATTEMPTS counted ones, or to cancelled."""
     attempts = chunk.attempts + (cause in COUNTED_CAUSES)
     job_state = Job.objects.values_list("state", flat=True).get(pk=chunk.job_id)
     if job_state not in RUNNABLE:
@@ -166,5 +166,3 @@ def liveness() -> timedelta:
 
 def worker_label(worker: Worker) -> str:
     return f"worker:{worker.name}"
-
-

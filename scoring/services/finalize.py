@@ -28,7 +28,9 @@ def jobs_finalize() -> int:
 
 def job_finalize(job: Job) -> bool:
     """Write the rankings and move the job to its end. Returns False when another reconciler was faster."""
-    if job.state == JobState.RUNNING and not transition(job, JobState.FINALIZING, actor=ACTOR, reason="all chunks ended"):
+    if job.state == JobState.RUNNING and not transition(
+        job, JobState.FINALIZING, actor=ACTOR, reason="all chunks ended"
+    ):
         return False
     starts = Chunk.objects.filter(job=job).values_list("query_start", "query_count").order_by("query_start").distinct()
     for query_start, query_count in starts:
@@ -37,16 +39,22 @@ def job_finalize(job: Job) -> bool:
     statistics = _statistics(job)
     ended = JobState.CANCELLED if job.state == JobState.CANCELLING else _end_state(statistics)
     failure = "" if ended != JobState.FAILED else _failure(job)
-    return transition(job, ended, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure)
+    return transition(
+        job, ended, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure
+    )
 
 
 def _rank_block(job: Job, query_start: int, query_count: int) -> None:
-    """Rankings of queries [query_start, +query_count) over all documents. Chunks that were not scored leave no results."""
-    chunks = list(Chunk.objects.filter(job=job, query_start=query_start, state=ChunkState.DONE).order_by("document_start"))
+    """Rankings of queries [query_start, +query_count) over all documents. Unscored chunks leave no results."""
+    chunks = list(
+        Chunk.objects.filter(job=job, query_start=query_start, state=ChunkState.DONE).order_by("document_start")
+    )
     if not chunks:
         return
     parts = [ScoreBlock.unpack(chunk, (query_count, chunk.document_count)) for chunk in chunks]
-    positions = np.concatenate([np.arange(c.document_start, c.document_start + c.document_count) for c in chunks])  # [D]
+    positions = np.concatenate(
+        [np.arange(c.document_start, c.document_start + c.document_count) for c in chunks]
+    )  # [D]
     raw = np.concatenate([part.raw for part in parts], axis=1)  # [Q, D]
     activated = np.concatenate([part.activated for part in parts], axis=1)  # [Q, D]
     statuses = np.concatenate([part.statuses for part in parts], axis=1)  # [Q, D]

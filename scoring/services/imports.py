@@ -78,7 +78,9 @@ class Preview:
 
 def import_kind(name: str) -> ImportKind:
     if name not in IMPORT_KINDS:
-        raise AssayError("unknown_import", f"'{name}' cannot be uploaded; give one of {', '.join(IMPORT_KINDS)}.", status=422)
+        raise AssayError(
+            "unknown_import", f"'{name}' cannot be uploaded; give one of {', '.join(IMPORT_KINDS)}.", status=422
+        )
     return IMPORT_KINDS[name]
 
 
@@ -154,21 +156,22 @@ def _store(
         raise AssayError(
             "bad_rows",
             f"{report.bad:,} of {report.read:,} rows of {file_name} cannot be kept; the first: line "
-            f"{report.problems[0].line} {report.problems[0].message}. Mend them, or say keep_good_rows to leave them out.",
+            f"{report.problems[0].line} {report.problems[0].message}. Mend them, or say keep_good_rows.",
             status=422,
             param="file",
             extra={"counts": report.counts(), "problems": [problem.to_json() for problem in report.problems]},
         )
     if report.kept == 0:
         first = report.problems[0]
-        raise FileProblem(f"None of its {report.read:,} rows can be kept; the first: line {first.line} {first.message}.")
+        raise FileProblem(
+            f"None of its {report.read:,} rows can be kept; the first: line {first.line} {first.message}."
+        )
     uploaded.counts = report.counts()
     uploaded.problems = [problem.to_json() for problem in report.problems]
     uploaded.state = SetState.READY
     uploaded.save(update_fields=["counts", "problems", "state"])
     transition_record(uploaded, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="imported").save()
-    noun = kind.set_model._meta.verbose_name.replace(" ", "_")
-    audit_record(verb=f"{noun}.uploaded", principal=principal, target=uploaded, detail=report.counts())
+    audit_record(verb=f"{kind.noun}.uploaded", principal=principal, target=uploaded, detail=report.counts())
     return uploaded
 
 

@@ -34,7 +34,7 @@ def job_submit(
     priority: int = 0,
     idempotency_key: str | None = None,
 ) -> tuple[Job, bool]:
-    """Write the job and its chunks in one transaction and wake the workers after it. Returns the job and whether it is new.
+    """Write the job and its chunks in one transaction, then wake the workers. Returns the job and whether it is new.
 
     Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a ``top_k`` or
     ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
@@ -121,7 +121,9 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
     while job.state not in (JobState.CANCELLING, JobState.CANCELLED):
         if JobState(job.state) not in (JobState.QUEUED, JobState.RUNNING):
             raise AssayError(
-                "job_ended", f"Job '{job.name}' is {job.get_state_display()}; there is nothing left to cancel.", status=409
+                "job_ended",
+                f"Job '{job.name}' is {job.get_state_display()}; there is nothing left to cancel.",
+                status=409,
             )
         with transaction.atomic():
             if transition(
@@ -155,7 +157,7 @@ def _check(
     if model.state != ModelState.AVAILABLE:
         raise _refusal(
             "model_not_served",
-            f"Model '{model.name}' is not served ({model.get_state_display()}). Choose a model that passed its self-test.",
+            f"Model '{model.name}' is not served ({model.get_state_display()}). Choose one that passed its self-test.",
             "model",
         )
     for param, uploaded in (("document_set", document_set), ("query_set", query_set)):
@@ -169,9 +171,11 @@ def _check(
 def _check_set(param: str, uploaded: UploadedSet) -> None:
     noun = param.replace("_", " ")
     if uploaded.state != SetState.READY:
-        raise _refusal("set_not_ready", f"The {noun} '{uploaded.name}' is {uploaded.state}; wait until it is ready.", param)
+        message = f"The {noun} '{uploaded.name}' is {uploaded.state}; wait until it is ready."
+        raise _refusal("set_not_ready", message, param)
     if uploaded.counts["kept"] == uploaded.counts["empty"]:
-        raise _refusal("empty_set", f"Every row of the {noun} '{uploaded.name}' is empty; there is nothing to score.", param)
+        message = f"Every row of the {noun} '{uploaded.name}' is empty; there is nothing to score."
+        raise _refusal("empty_set", message, param)
 
 
 def _existing(principal: Principal, key: str) -> Job | None:

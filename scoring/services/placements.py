@@ -26,7 +26,7 @@ def model_load(*, principal: Principal, model: ScoringModel) -> int:
     if model.state != ModelState.AVAILABLE:
         raise AssayError(
             "model_not_served",
-            f"Model '{model.name}' is not served ({model.get_state_display()}); it can be loaded after its self-test passed.",
+            f"Model '{model.name}' is not served ({model.get_state_display()}); it must pass its self-test first.",
             status=409,
         )
     workers = list(workers_alive())
@@ -51,7 +51,7 @@ def model_unload(*, principal: Principal, model: ScoringModel) -> int:
 
 
 def model_reload(*, principal: Principal, model: ScoringModel) -> int:
-    """Ask every worker that holds ``model`` to read its files again. The old weights serve until the new ones are in."""
+    """Ask every worker that holds ``model`` to read its files again; the old weights serve until then."""
     asked = Placement.objects.filter(model=model, present=True).update(reload_requested=F("reload_requested") + 1)
     audit_record(verb="model.reload_requested", principal=principal, target=model)
     dispatch.workers_wake()
@@ -70,9 +70,7 @@ def placement_demand(*, model: ScoringModel, worker: Worker) -> Placement:
     return placement
 
 
-def placement_move(
-    *, placement: Placement, to: PlacementState, reason: str, cause: str = "", **observed: Any
-) -> bool:
+def placement_move(*, placement: Placement, to: PlacementState, reason: str, cause: str = "", **observed: Any) -> bool:
     """Write the observed side."""
     actor = worker_label(placement.worker)
     return transition(placement, to, actor=actor, reason=reason, cause=cause, updated_at=Now(), **observed)

@@ -23,7 +23,9 @@ from scoring.states import ModelState
 
 SELF_TEST_LEASE: Final = timedelta(seconds=180)
 # Changing one of these changes the scores: the model must prove itself again.
-DECIDES_SCORES: Final = frozenset({"source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "self_test_mode"})  # fmt: skip
+DECIDES_SCORES: Final = frozenset(
+    ("source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "self_test_mode")
+)
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | {"is_default", "name"}
 DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -55,7 +57,8 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
 def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) -> ScoringModel:
     """Set ``fields``. Workers follow within seconds; what decides the scores sends the model back to its self-test."""
     if unknown := sorted(set(fields) - CHANGEABLE):
-        raise AssayError("not_changeable", f"{', '.join(unknown)} cannot be changed; register another model.", status=422)
+        message = f"{', '.join(unknown)} cannot be changed; register another model."
+        raise AssayError("not_changeable", message, status=422)
     changed = {name: value for name, value in fields.items() if getattr(model, name) != value}
     if not changed:
         return model
@@ -86,7 +89,8 @@ def model_self_test(*, principal: Principal, model: ScoringModel) -> ScoringMode
 
 def model_disable(*, principal: Principal, model: ScoringModel) -> ScoringModel:
     if model.state == ModelState.TESTING:
-        raise AssayError("self_test_running", f"The self-test of '{model.name}' is running; wait for its end.", status=409)
+        message = f"The self-test of '{model.name}' is running; wait for its end."
+        raise AssayError("self_test_running", message, status=409)
     if model.state != ModelState.DISABLED:
         transition(model, ModelState.DISABLED, actor=principal.label, reason="disabled")
         audit_record(verb="model.disabled", principal=principal, target=model)

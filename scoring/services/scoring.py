@@ -152,5 +152,3 @@ def _check_size(queries: Sequence[str], documents: Sequence[str], pairing: str) 
             param="documents",
             extra={"limit": limit},
         )
-
-

@@ -18,10 +18,8 @@ GONE_AFTER: Final = timedelta(hours=6)
 ALIVE_STATES: Final = (WorkerState.STARTING, WorkerState.READY, WorkerState.STALLED, WorkerState.DRAINING)
 
 
-def worker_register(
-    *, worker_id: uuid.UUID, boot_id: uuid.UUID, name: str, host: str, pid: int, device: str
-) -> Worker:
-    """A process starts in the slot ``worker_id``. What an earlier process had loaded there is wanted again, not loaded."""
+def worker_register(*, worker_id: uuid.UUID, boot_id: uuid.UUID, name: str, host: str, pid: int, device: str) -> Worker:
+    """A process starts in the slot ``worker_id``. What an earlier process had loaded there is wanted, not loaded."""
     values = {
         "boot_id": boot_id,
         "name": name,
@@ -37,7 +35,8 @@ def worker_register(
     }
     before = Worker.objects.filter(pk=worker_id).values_list("state", flat=True).first()
     worker, _ = Worker.objects.update_or_create(pk=worker_id, defaults=values)
-    transition_record(worker, before or "", WorkerState.STARTING, actor=worker_label(worker), reason="process started").save()
+    actor = worker_label(worker)
+    transition_record(worker, before or "", WorkerState.STARTING, actor=actor, reason="process started").save()
     Placement.objects.filter(worker=worker).exclude(state=PlacementState.UNLOADED).update(
         state=PlacementState.WANTED, generation=0, cause="", maxsim_backend=""
     )

@@ -1,0 +1,166 @@
+"""Files as people really send them: what is kept, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from assay.api.principal import Principal
+from assay.errors import AssayError
+from scoring.models import Document, DocumentSet, Judgement, Query
+from scoring.services.imports import set_import, upload_preview
+from tests.unit.scoring.conftest import Upload
+
+
+def test_csv_keeps_texts_byte_for_byte(upload: Upload) -> None:
+    text = ' a "quoted", text\r\nwith a line break – é  '
+    line = '1,"' + text.replace('"', '""') + '",x\n'
+    documents = upload("documents", ("id,text,shelf\n" + line + "2,,y\n").encode())
+    first, second = Document.objects.filter(document_set=documents)
+    assert (first.external_id, first.text, first.metadata) == ("1", text, {"shelf": "x"})
+    assert second.is_empty and not first.is_empty
+    assert documents.counts == {"read": 2, "kept": 2, "bad": 0, "duplicate": 0, "empty": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"id\ttext\n7\thello\n", ("7", "hello")),
+        (b"\xef\xbb\xbfid;text\n7;hello\n", ("7", "hello")),
+        (b'{"id": 7, "text": "hello"}\n', ("7", "hello")),
+        (b"text\nhello\n", ("1", "hello")),
+        (b"Docid,Body\n7,hello\n", ("7", "hello")),
+    ],
+)
+def test_formats_and_columns_are_told_by_content(upload: Upload, content: bytes, expected: tuple[str, str]) -> None:
+    document = Document.objects.get(document_set=upload("documents", content))
+    assert (document.external_id, document.text) == expected
+
+
+def test_every_bad_row_is_named_by_its_line(upload: Upload) -> None:
+    rows = [
+        b"id,text,title,note",
+        b"1,good,t,n",
+        b"2,short,row",
+        b"3,a\x00b,t,n",
+        b"4,caf\xe9,t,n",
+        b'5,"two\nlines",t,n',
+        b"1,again,t,n",
+        b",no id,t,n",
+        b"8," + b"x" * 2_000_000 + b",t,n",
+    ]
+    content = b"\n".join(rows) + b"\n"
+    with pytest.raises(AssayError) as refused:
+        upload("documents", content)
+    assert refused.value.status == 422 and refused.value.code == "bad_rows"
+    problems = {problem["line"]: problem["message"] for problem in refused.value.extra["problems"]}
+    assert problems[3] == "has 3 columns, the header has 4"
+    assert "NUL character at position 1" in problems[4]
+    assert "not UTF-8 (byte 0xE9" in problems[5] and "Latin-1" in problems[5]
+    assert "repeats '1'" in problems[8]
+    assert "'id' is empty" in problems[9]
+    assert "2,000,000 characters" in problems[10]
+    assert set(problems) == {3, 4, 5, 8, 9, 10}
+    assert not DocumentSet.objects.exists()  # nothing of it is stored
+
+    documents = upload("documents", content, keep_good_rows=True)
+    assert documents.counts == {"read": 8, "kept": 2, "bad": 6, "duplicate": 1, "empty": 0}
+    assert list(Document.objects.values_list("position", "external_id")) == [(0, "1"), (1, "5")]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "The file is empty"),
+        (b"  \n\n", "The file is empty"),
+        (b"id,text\n", "no rows below its header"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, "a PNG picture"),
+        (bytes(range(256)) * 9, "binary"),
+        ("id,text\n1,x\n".encode("utf-16"), "UTF-16"),
+        (b'id,text\n1,"never closed\n2,x\n', "not valid CSV"),
+        (b"id,text,text\n1,a,b\n", "'text' more than once"),
+    ],
+)
+def test_unreadable_files_say_what_they_are(upload: Upload, content: bytes, words: str) -> None:
+    with pytest.raises(AssayError) as refused:
+        upload("documents", content)
+    assert refused.value.code == "unreadable_file" and words in refused.value.message
+
+
+def test_latin_1_file_is_recognised_in_words(upload: Upload) -> None:
+    with pytest.raises(AssayError, match="save it as UTF-8"):
+        upload("documents", "id,text\n1,Ünsäglich\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"id": 1, "text": {"a": 1}}', "'text' is a JSON dict"),
+        (b'{"id": 1, "text": "a\\u0000b"}', "NUL character"),
+        (b'{"id": 1, "text": "\\ud83d"}', "surrogate"),
+        (b'{"id": 1, "text": "a", "more": {"deep": "\\u0000"}}', "metadata holds a NUL"),
+        (b'{"id": 1, "text": NaN}', "not valid JSON"),
+        (b"[1, 2]", "a JSON list"),
+        (b'{"id": true, "text": "a"}', "an id is text or a whole number"),
+    ],
+)
+def test_json_lines_problems(upload: Upload, line: bytes, words: str) -> None:
+    with pytest.raises(AssayError) as refused:
+        upload("documents", b'{"id": 0, "text": "fine"}\n' + line + b"\n")
+    (problem,) = refused.value.extra["problems"]
+    assert problem["line"] == 2 and words in problem["message"]
+
+
+def test_late_json_keys_are_kept_as_metadata(upload: Upload) -> None:
+    lines = [b'{"id": %d, "text": "a"}' % i for i in range(300)] + [b'{"id": 300, "text": "a", "late": [1]}']
+    documents = upload("documents", b"\n".join(lines))
+    assert Document.objects.get(document_set=documents, position=300).metadata == {"late": [1]}
+
+
+def test_mapping_by_name_and_its_errors(upload: Upload) -> None:
+    content = b"key,words,heading\n1,w,h\n"
+    with pytest.raises(AssayError, match=r"No column for 'text'.*'key', 'words', 'heading'"):
+        upload("documents", content)
+    with pytest.raises(AssayError, match="takes 'text' from column 'nope'"):
+        upload("documents", content, mapping={"text": "nope"})
+    with pytest.raises(AssayError, match="The mapping names 'txt'"):
+        upload("documents", content, mapping={"txt": "words"})
+    documents = upload("documents", content, mapping={"id": "key", "text": "words", "metadata": []})
+    assert Document.objects.get(document_set=documents).metadata == {}
+
+
+def test_the_same_file_again_is_offered_as_the_existing_set(upload: Upload, principal: Principal) -> None:
+    first = upload("documents", b"id,text\n1,a\n")
+    with pytest.raises(AssayError) as refused:
+        upload("documents", b"id,text\n1,a\n")
+    assert refused.value.status == 409 and refused.value.extra["existing"]["id"] == str(first.pk)
+    again, created = set_import(
+        principal=principal, kind_name="documents", name="x", file=io.BytesIO(b"id,text\n1,a\n"), file_name="x.csv",
+        use_existing=True,
+    )  # fmt: skip
+    assert again == first and not created
+
+
+def test_queries_and_judgements(upload: Upload) -> None:
+    queries = upload("queries", b"qid\tquery\nq1\thow?\n")
+    assert Query.objects.get(query_set=queries).text == "how?"
+    trec = upload("judgements", b"q1 0 d1 2\nq1 0 d2 -1\n")
+    assert list(Judgement.objects.filter(judgement_set=trec).values_list("grade", flat=True)) == [2, -1]
+    beir = upload("judgements", b"query-id\tcorpus-id\tscore\nq1\td1\t3.0\n")
+    assert Judgement.objects.get(judgement_set=beir).grade == 3
+    with pytest.raises(AssayError) as refused:
+        upload("judgements", b"q1 0 d1 2\nq1 0 d1 1\n")
+    assert "line 2 repeats 'q1' and 'd1'" in refused.value.message
+    with pytest.raises(AssayError, match=r"the grade is '1\.5'"):
+        upload("judgements", b"query_id,document_id,grade\nq,d,1.5\n")
+
+
+def test_preview_shows_problems_wherever_they_are() -> None:
+    content = b"id,text\n" + b"".join(b"%d,x\n" % i for i in range(500)) + b"7,repeated\n"
+    preview = upload_preview(kind_name="documents", file=io.BytesIO(content))
+    assert (preview.file_format, preview.columns, len(preview.rows)) == ("csv", ["id", "text"], 50)
+    assert preview.mapping == {"id": "id", "text": "text", "metadata": None}
+    assert [problem.line for problem in preview.report.problems] == [502]
+    unmapped = upload_preview(kind_name="documents", file=io.BytesIO(b"a,b\n1,2\n"))
+    assert "No column for 'text'" in unmapped.mapping_error
