@@ -159,6 +159,55 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What one process gives to the engine. Token numbers include special tokens."""
+
+    device: str = "auto"  # for models whose own device is "auto": auto | cpu | cuda | cuda:N
+    threads: int = 0  # torch's intra-operation threads; 0 leaves torch's own choice
+    max_batch_tokens: int = 2048  # a CPU's GEMM is saturated well below; more only adds latency
+    max_batch_square: int = 2**20  # cap on the sum of length * attended length in one micro-batch
+    document_cache_bytes: int = 2**30
+    query_cache_bytes: int = 2**26
+    preprocess_threads: int = 2  # per priority, so that a batch chunk never delays an interactive request's tokens
+    max_waiting_requests: int = 1024  # per priority, everything submitted and not yet answered
+    max_waiting_tokens: int = 8 * 2**20  # per priority, estimated from characters; a request alone is always let in
+    conversion_folder: Path | None = None  # where GGUF files are kept as safetensors; needed for GGUF only
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    bytes: int
+    entries: int
+    hits: int
+    misses: int
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """A snapshot; counters grow from the engine's start."""
+
+    waiting_requests: int  # in the queue, with work not yet started
+    waiting_tokens: int
+    running_sequences: int  # in the micro-batch on the device now
+    requests_in_flight: int  # submitted and not yet answered
+    reserved_bytes: int  # query embeddings held for documents still to come
+    micro_batches: int
+    sequences: int
+    tokens: int
+    dropped: int  # cancelled or past their deadline before they finished
+    overloaded: int
+    failed_requests: int
+    truncations: int  # texts cut
+    non_finite: int  # pairs without a finite score, after the retry
+    float32_retries: int
+    maxsim_fallbacks: int
+    out_of_memory: int
+    document_cache: CacheStatistics
+    query_cache: CacheStatistics
+
+
+@dataclass(frozen=True, slots=True)
 class SelfTestCheck:
     name: str
     passed: bool

@@ -1,0 +1,80 @@
+"""The scoring engine: plain Python, torch and transformers; it knows no web framework, no database and no queue.
+
+How a request becomes scores, and which file does what::
+
+    Engine.submit            engine.py            finds the model, admits the request, returns a future
+      prepare                pooling_runner.py    distinct texts, cache look-ups, token ids        (preprocess threads)
+                             label_scoring.py     prompts, shared prefixes
+        texts to ids         tokenizer.py         control tokens never come from a text
+        prompts              templates.py         only the item is ever cut
+      wait                   scheduler.py         fair shares of a token budget, interactive first
+      run                    engine.py            one micro-batch after the other                  (the runner thread)
+        lay on one row       packed_batch.py      PackedBatch, the one object that crosses layers
+        forward              model_runner.py      packed, or padded where a load-time probe says so
+          attention          attention.py         pieces of the row never see each other
+        MaxSim               late_interaction.py  reserved queries against each document as it is encoded
+                             maxsim.py            one GEMM, maximum per document, sum per query
+        embeddings kept      embedding_cache.py   by content, within a byte budget
+      finish                 outputs.py           order submitted, per-item status, timings        (postprocess thread)
+
+    Engine.load              loading.py           folder to model; gguf.py converts once; architectures.py is the table
+    Engine.self_test         self_test.py         what a model must show before it is served
+
+Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries, D documents
+and P pairs at the border (``types.py``, which imports without torch).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workers.engine.types import (
+    EngineConfig,
+    EngineError,
+    EngineStatistics,
+    ItemStatus,
+    ModelInfo,
+    ModelKind,
+    ModelSpec,
+    Pairing,
+    Priority,
+    RequestCancelled,
+    Scale,
+    ScoringOptions,
+    ScoringOutput,
+    ScoringRequest,
+    SelfTestReport,
+    Truncation,
+)
+
+if TYPE_CHECKING:
+    from workers.engine.engine import Engine
+
+__all__ = [
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineStatistics",
+    "ItemStatus",
+    "ModelInfo",
+    "ModelKind",
+    "ModelSpec",
+    "Pairing",
+    "Priority",
+    "RequestCancelled",
+    "Scale",
+    "ScoringOptions",
+    "ScoringOutput",
+    "ScoringRequest",
+    "SelfTestReport",
+    "Truncation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """``Engine`` on first use only: reading the types must not cost an import of torch."""
+    if name == "Engine":
+        from workers.engine.engine import Engine
+
+        return Engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

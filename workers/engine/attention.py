@@ -1,0 +1,109 @@
+"""Packed attention: one function, registered with transformers, that never looks across the border of a piece.
+
+No mask function is registered under the same name, so transformers builds no mask at all. On CUDA in half precision one
+variable-length call serves the whole row; everywhere else SDPA runs once per group of equal pieces.
+
+Shapes: T tokens, H query heads, J key heads, D head dim, n pieces of length L after a prefix of length P.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AttentionInterface
+
+from workers.engine.packed_batch import Group, PackedBatch
+from workers.engine.types import EngineError
+
+PACKED_ATTENTION = "assay_packed"
+
+# What models pass along that does not change the result of one forward without a cache. Anything else that is set (softcap, s_aux,
+# position_bias …) would be ignored silently, so it is refused.
+_HARMLESS = frozenset({
+    "position_ids", "encoder_hidden_states", "encoder_attention_mask", "use_cache", "cache", "past_key_values", "cache_position",
+    "deterministic", "output_attentions", "output_hidden_states", "return_dict", "position_embeddings", "head_mask",
+})  # fmt: skip
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,  # [1, H, T, D]
+    key: Tensor,  # [1, J, T, D]
+    value: Tensor,  # [1, J, T, D]
+    attention_mask: Tensor | None,
+    *,
+    packed_batch: PackedBatch,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of every piece to itself and its prefix; returns ``[1, T, H, D]``. ``sliding_window`` is exclusive: |i - j| < w."""
+    refused = sorted(name for name, given in others.items() if given is not None and name not in _HARMLESS)
+    if refused or attention_mask is not None or dropout:
+        raise EngineError("unsupported_attention", f"Packed attention cannot honour {refused or 'a mask or dropout'}; run this model padded.")
+    causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    attend = _varlen if query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256 else _grouped
+    return attend(query[0], key[0], value[0], packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
+
+
+def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None) -> Tensor:
+    """One flash call. Its causal mask is aligned to the last key, so a piece after a gathered prefix needs nothing more."""
+    query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, H, D], [T, J, D]
+    if batch.key_rows is not None:
+        key, value = key[batch.key_rows], value[batch.key_rows]
+    reach = -1 if window is None else window - 1
+    return varlen_attn(
+        query, key, value, batch.cu_lengths, batch.cu_attended, batch.max_length, batch.max_attended,
+        scale=scale, window_size=(reach, 0 if causal else reach), enable_gqa=query.shape[1] != key.shape[1],
+    )  # fmt: skip
+
+
+def _grouped(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None) -> Tensor:
+    heads, tokens, head_dim = query.shape
+    if len(key) != heads:
+        key, value = (x.repeat_interleave(heads // len(x), dim=0) for x in (key, value))  # [H, T, D]
+    out = query.new_empty(tokens, heads, head_dim)
+    for group in batch.groups_cpu:
+        mask = _mask(group, causal, window, query.device)
+        attended = F.scaled_dot_product_attention(
+            _own(query, group), _with_prefix(key, group), _with_prefix(value, group),
+            attn_mask=mask, is_causal=causal and mask is None, scale=scale,
+        )  # [n, H, L, D]  # fmt: skip
+        end = group.start + group.count * group.length
+        out[group.start : end].view(group.count, group.length, heads, head_dim).copy_(attended.transpose(1, 2))
+    return out
+
+
+def _own(x: Tensor, group: Group) -> Tensor:
+    rows = x[:, group.start : group.start + group.count * group.length]
+    return rows.unflatten(1, (group.count, group.length)).transpose(0, 1)  # [n, H, L, D], a view
+
+
+def _with_prefix(x: Tensor, group: Group) -> Tensor:
+    own = _own(x, group)
+    if not group.prefix_length:
+        return own
+    prefix = x[:, group.prefix_start : group.prefix_start + group.prefix_length]
+    return torch.cat((prefix.expand(group.count, *prefix.shape), own), dim=2)  # [n, H, P + L, D]
+
+
+def _mask(group: Group, causal: bool, window: int | None, device: torch.device) -> Tensor | None:
+    """True where a token attends, ``[L, P + L]``; None where SDPA's own causal flag (or nothing) says the same."""
+    attended = group.prefix_length + group.length
+    windowed = window is not None and window < attended
+    if not windowed and (not causal or not group.prefix_length):
+        return None
+    query_places = torch.arange(group.prefix_length, attended, device=device)
+    distance = query_places[:, None] - torch.arange(attended, device=device)  # [L, P + L]
+    reach = window if windowed and window is not None else attended
+    return (distance >= 0) & (distance < reach) if causal else distance.abs() < reach
+
+
+AttentionInterface.register(PACKED_ATTENTION, packed_attention)

@@ -1,0 +1,310 @@
+"""The engine's front: models by name, requests in, futures out, and the one thread that runs micro-batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from workers.engine.counters import Counters
+from workers.engine.embedding_cache import EmbeddingCache
+from workers.engine.label_scoring import LabelRunner
+from workers.engine.late_interaction import LateInteractionRunner
+from workers.engine.loading import Checkpoint, load_checkpoint
+from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
+from workers.engine.scheduler import Scheduler
+from workers.engine.self_test import run_self_test
+from workers.engine.sequence import Role, Sequence, Work, fail, is_out_of_memory
+from workers.engine.types import (
+    EngineConfig,
+    EngineError,
+    EngineStatistics,
+    ModelInfo,
+    ModelKind,
+    ModelSpec,
+    Priority,
+    RequestCancelled,
+    Scale,
+    ScoringOutput,
+    ScoringRequest,
+    SelfTestReport,
+)
+
+logger = logging.getLogger(__name__)
+
+_SCALES = {
+    ModelKind.BI_ENCODER: Scale.COSINE,
+    ModelKind.LATE_INTERACTION: Scale.MAXSIM,
+    ModelKind.GENERATIVE: Scale.PROBABILITY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    spec: ModelSpec
+    task: PoolingRunner | LabelRunner
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.task.info
+
+
+class Engine:
+    """Thread-safe. A request runs to its end on the weights it was submitted to, whatever is loaded meanwhile."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self._config = config
+        self._models: dict[str, LoadedModel] = {}
+        self._models_lock = threading.Lock()
+        self._load_lock = threading.Lock()  # one load at a time: two would double the memory at its peak
+        self._generations: dict[str, int] = {}
+        self._counters = Counters()
+        self._caches = {
+            Role.QUERY: EmbeddingCache(config.query_cache_bytes),
+            Role.DOCUMENT: EmbeddingCache(config.document_cache_bytes),
+        }
+        self._late_runners: weakref.WeakSet[LateInteractionRunner] = weakref.WeakSet()
+        self._scheduler = Scheduler(config, lambda work, reason: self._postprocess.submit(self._abandon, work, reason))
+        self._preprocess = {
+            priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}") for priority in Priority
+        }
+        self._postprocess = ThreadPoolExecutor(1, "postprocess")
+        self._running = 0
+        self._runner = threading.Thread(target=self._run, name="model-runner", daemon=True)
+        self._runner.start()
+
+    def load(self, spec: ModelSpec) -> ModelInfo:
+        """Load or reload; blocks. While a reload runs, the old weights go on serving."""
+        with self._load_lock:
+            started = time.monotonic()
+            checkpoint = load_checkpoint(spec, self._config)
+            generation = self._generations.get(spec.name, 0) + 1
+            info = _describe(spec, checkpoint, generation, time.monotonic() - started)
+            if spec.kind is ModelKind.GENERATIVE:
+                task: PoolingRunner | LabelRunner = LabelRunner(checkpoint, info, spec, self._counters)
+            else:
+                task = PoolingRunner(checkpoint, info, self._caches, self._counters)
+            with self._models_lock:
+                if isinstance(task, PoolingRunner) and task.late_interaction is not None:
+                    self._late_runners.add(task.late_interaction)
+                self._generations[spec.name] = generation
+                self._models[spec.name] = LoadedModel(spec, task)
+            self._clear_caches(spec.name)
+            self._counters.add(progress=1)
+            return info
+
+    def unload(self, name: str) -> None:
+        """Give the model's memory back; requests of it that still wait are answered with ``model_unloaded``."""
+        with self._models_lock:
+            model = self._models.pop(name, None)
+        if model is None:
+            raise self._not_loaded(name)
+        for work in self._scheduler.withdraw(lambda work: work.task is model.task):
+            self._abandon(work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished."))
+        self._clear_caches(name)
+        if isinstance(model.task, PoolingRunner) and model.task.late_interaction is not None:
+            model.task.late_interaction.clear()
+
+    def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
+        """Change what needs no reload; in force from the next micro-batch on."""
+        task = self._model(name).task
+        if isinstance(task, PoolingRunner):
+            task.set_gpu_maxsim(gpu_maxsim)
+        return task.info
+
+    def models(self) -> dict[str, ModelInfo]:
+        with self._models_lock:
+            return {name: model.info for name, model in self._models.items()}
+
+    def submit(self, request: ScoringRequest) -> Future[ScoringOutput]:
+        """Never blocks and never raises: what is wrong is set on the future as ``EngineError``."""
+        try:
+            task = self._model(request.model).task
+            work = Work(request, task, task.estimate(request))
+            self._scheduler.admit(work)
+        except EngineError as error:
+            self._counters.add(overloaded=error.code == "overloaded")
+            refused: Future[ScoringOutput] = Future()
+            refused.set_exception(error)
+            return refused
+        work.future.set_running_or_notify_cancel()  # cancelling goes through ``request.cancelled``, seen between micro-batches
+        self._preprocess[request.priority].submit(self._prepare, work)
+        return work.future
+
+    def self_test(self, name: str) -> SelfTestReport:
+        """Score known pairs and compare; blocks. Clears the model's caches, so that nothing is compared with a copy of itself."""
+        model = self._model(name)
+
+        def score_afresh(request: ScoringRequest) -> ScoringOutput:
+            self._clear_caches(name)
+            return self.submit(request).result()
+
+        return run_self_test(score_afresh, model.spec, model.info.dtype)
+
+    def statistics(self) -> EngineStatistics:
+        counters = self._counters
+        waiting_requests, waiting_tokens = self._scheduler.waiting()
+        return EngineStatistics(
+            waiting_requests=waiting_requests,
+            waiting_tokens=waiting_tokens,
+            running_sequences=self._running,
+            requests_in_flight=self._scheduler.in_flight,
+            reserved_bytes=self._reserved_bytes(),
+            micro_batches=counters["micro_batches"],
+            sequences=counters["sequences"],
+            tokens=counters["tokens"],
+            dropped=counters["dropped"],
+            overloaded=counters["overloaded"],
+            failed_requests=counters["failed_requests"],
+            truncations=counters["truncations"],
+            non_finite=counters["non_finite"],
+            float32_retries=counters["float32_retries"],
+            maxsim_fallbacks=counters["maxsim_fallbacks"],
+            out_of_memory=counters["out_of_memory"],
+            document_cache=self._caches[Role.DOCUMENT].statistics(),
+            query_cache=self._caches[Role.QUERY].statistics(),
+        )
+
+    @property
+    def progress(self) -> int:
+        """Grows by one after every finished micro-batch and load; a stalled device stops it, a full queue does not."""
+        return self._counters["progress"]
+
+    @property
+    def busy(self) -> bool:
+        return self._scheduler.in_flight > 0
+
+    def close(self) -> None:
+        """Finish the micro-batch that runs, answer everything else with ``closed``, end the threads."""
+        closed = EngineError("closed", "The engine was closed before the work was finished.")
+        waiting = self._scheduler.close()
+        for pool in self._preprocess.values():
+            pool.shutdown()
+        self._runner.join()
+        for work in (*waiting, *self._scheduler.close()):  # again: what was being tokenised has arrived since
+            self._abandon(work, closed)
+        self._postprocess.shutdown()
+
+    def _model(self, name: str) -> LoadedModel:
+        with self._models_lock:
+            if name in self._models:
+                return self._models[name]
+        raise self._not_loaded(name)
+
+    def _not_loaded(self, name: str) -> EngineError:
+        known = ", ".join(sorted(self.models())) or "none"
+        return EngineError("model_not_loaded", f"The model '{name}' is not loaded here. Loaded: {known}.")
+
+    def _reserved_bytes(self) -> int:
+        """Over all loads that still live, the replaced ones too: a leak there must show."""
+        with self._models_lock:
+            runners = list(self._late_runners)
+        return sum(runner.reserved_bytes for runner in runners)
+
+    def _clear_caches(self, name: str) -> None:
+        for cache in self._caches.values():
+            cache.clear(name)
+
+    def _prepare(self, work: Work) -> None:
+        """In a preprocess thread: everything up to the token ids."""
+        departed = work.departure(time.monotonic())
+        if departed is not None:
+            self._abandon(work, departed)
+            return
+        started = time.monotonic()
+        try:
+            work.task.prepare(work)
+        except Exception as error:  # whatever a text does to a tokenizer or template concerns this request alone
+            self._abandon(work, error)
+            return
+        work.prepared = time.monotonic()
+        work.tokenise_seconds = work.prepared - started
+        if work.pending:
+            self._scheduler.add(work)
+        else:  # nothing but empty texts
+            self._finish(work)
+
+    def _run(self) -> None:
+        """The runner thread: prepare, forward, pool, outputs, and nothing else."""
+        while batch := self._scheduler.next_batch():
+            now = time.monotonic()
+            works = {sequence.work for sequence in batch}
+            for work in works:
+                work.started = work.started or now
+            self._running = len(batch)
+            try:
+                self._run_batch(batch)
+            except Exception as error:  # this micro-batch's requests fail, the runner lives
+                logger.exception("A micro-batch of %s sequences failed", len(batch))
+                self._scheduler.withdraw(works.__contains__)
+                for work in works:
+                    self._abandon(work, error)
+            else:
+                for work in works:
+                    if not work.pending:
+                        self._postprocess.submit(self._finish, work)
+            self._running = 0
+            tokens = sum(len(sequence.token_ids) for sequence in batch)
+            self._counters.add(micro_batches=1, sequences=len(batch), tokens=tokens, progress=1)
+
+    def _run_batch(self, batch: list[Sequence]) -> None:
+        task = batch[0].work.task
+        try:
+            task.run(batch)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self._counters.add(out_of_memory=1)
+            if len(batch) == 1:
+                raise
+        # Halved once, in order, so that queries still come before their documents.
+        middle = len(batch) // 2
+        task.run(batch[:middle])
+        task.run(batch[middle:])
+
+    def _finish(self, work: Work) -> None:
+        """In a postprocess thread: from scores to the answer."""
+        try:
+            output = work.task.finish(work)
+        except Exception as error:  # concerns this request alone
+            self._abandon(work, error)
+            return
+        work.task.release(work)
+        if self._scheduler.leave(work):
+            work.future.set_result(output)
+
+    def _abandon(self, work: Work, error: Exception) -> None:
+        """Answer with an error; whoever takes the work out of the waiting room first answers it, nobody twice."""
+        work.task.release(work)
+        if self._scheduler.leave(work):
+            departed = isinstance(error, RequestCancelled)
+            self._counters.add(dropped=departed, failed_requests=not departed)
+            fail(work, error)
+
+
+def _describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds: float) -> ModelInfo:
+    runner = checkpoint.runner
+    return ModelInfo(
+        name=spec.name,
+        kind=spec.kind,
+        scale=_SCALES[spec.kind],
+        revision=checkpoint.revision,
+        generation=generation,
+        architecture=runner.model.config.model_type,
+        execution=runner.execution,
+        dtype=str(runner.dtype).removeprefix("torch."),
+        device=str(runner.device),
+        gpu_maxsim=spec.gpu_maxsim,
+        maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim) if spec.kind is ModelKind.LATE_INTERACTION else None,
+        max_length=checkpoint.max_length,
+        weight_bytes=checkpoint.weight_bytes,
+        load_seconds=seconds,
+    )

@@ -1,0 +1,45 @@
+"""GGUF files, dequantised once: transformers reads them in minutes-to-seconds, the safetensors copy loads at once ever after."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from workers.engine.types import EngineError
+
+
+def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Path:
+    """The folder that holds ``gguf_file`` as float32 safetensors with its tokenizer, made now if this content was never seen."""
+    source = folder / gguf_file
+    if not source.is_file():
+        raise EngineError("checkpoint_not_found", f"{source} does not exist. Name a GGUF file inside the model's folder.")
+    if conversions is None:
+        raise EngineError("no_conversion_folder", "A GGUF file is converted once and kept, but the engine has no conversion folder. Configure one.")
+    with source.open("rb") as file:
+        target = conversions / hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    if target.is_dir():
+        return target
+    conversions.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=conversions))
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf_file, dtype=torch.float32, local_files_only=True)
+        model.save_pretrained(unfinished)
+        AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True).save_pretrained(unfinished)
+        _publish(unfinished, target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target
+
+
+def _publish(unfinished: Path, target: Path) -> None:
+    """Atomic, so that nobody ever loads half a conversion; where another process was first, its copy is the same."""
+    try:
+        unfinished.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise

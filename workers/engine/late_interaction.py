@@ -1,0 +1,137 @@
+"""Query embeddings wait here for their documents, and every document is scored the moment it is encoded.
+
+A request's queries run before its documents. Their token embeddings are *reserved* under the request's private key, once per
+document still to come; the last document's score, or the request's end for whatever reason, gives the memory back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from workers.engine.counters import Counters
+from workers.engine.maxsim import maxsim
+from workers.engine.sequence import EmbeddingResults, Role, Sequence
+from workers.engine.types import EngineError
+
+CPU = torch.device("cpu")
+
+
+@dataclass(eq=False, slots=True)
+class Reservation:
+    awaited: set[int]  # documents that will still ask for these queries
+    queries: dict[int, Tensor] = field(default_factory=dict)  # by index, [n, E]
+    packed: Tensor | None = None  # [M, E], made when the first document asks
+    order: list[int] = field(default_factory=list)  # query indices in the order packed
+
+    @property
+    def bytes(self) -> int:
+        return sum(vectors.numel() * vectors.element_size() for vectors in self.queries.values())
+
+
+class LateInteractionRunner:
+    """MaxSim over reserved queries; composed into the pooling runner. ``gpu_maxsim`` may change at any time."""
+
+    def __init__(self, device: torch.device, counters: Counters, *, gpu_maxsim: bool) -> None:
+        self._device = device
+        self._counters = counters
+        self.gpu_maxsim = gpu_maxsim
+        self._reservations: dict[int, Reservation] = {}
+        self._lock = threading.Lock()  # requests register and finish on other threads than the runner's
+
+    def register_request(self, key: int, documents: Iterable[int]) -> None:
+        with self._lock:
+            self._reservations[key] = Reservation(set(documents))
+
+    def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Tensor]]) -> None:
+        """Reserve the queries of a micro-batch, then score its documents against the reserved ones, one call per request."""
+        documents: dict[int, list[tuple[Sequence, Tensor]]] = {}
+        for sequence, vectors in outputs:
+            if sequence.role is Role.QUERY:
+                self._reserve(sequence, vectors)
+            else:
+                documents.setdefault(sequence.work.key, []).append((sequence, vectors))
+        for key, scored in documents.items():
+            with self._lock:
+                reservation = self._reservations.get(key)
+            work = scored[0][0].work
+            if work.future.done():  # it ended while this micro-batch ran
+                continue
+            if reservation is None:
+                raise EngineError("model_unloaded", "The query embeddings were cleared before all documents were scored.")
+            started = time.monotonic()
+            self._score(work.results, reservation, scored)
+            work.maxsim_seconds += time.monotonic() - started
+            reservation.awaited.difference_update(sequence.index for sequence, _ in scored)
+            if not reservation.awaited:
+                self.on_requests_finished([key])
+
+    def on_requests_finished(self, keys: Iterable[int]) -> None:
+        """Give back what these requests still hold; a key that holds nothing is fine."""
+        with self._lock:
+            for key in keys:
+                self._reservations.pop(key, None)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._reservations.clear()
+
+    @property
+    def reserved_bytes(self) -> int:
+        with self._lock:
+            return sum(reservation.bytes for reservation in self._reservations.values())
+
+    @property
+    def reservations(self) -> int:
+        with self._lock:
+            return len(self._reservations)
+
+    def _reserve(self, sequence: Sequence, vectors: Tensor) -> None:
+        with self._lock:
+            reservation = self._reservations.get(sequence.work.key)
+            if reservation is not None:
+                reservation.queries[sequence.index] = vectors
+
+    def _score(self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]) -> None:
+        """Write ``results.scores``: all queries against these documents (matrix), or each document's own pairs (pairwise)."""
+        if results.pairs is None:
+            if reservation.packed is None:
+                reservation.order = sorted(reservation.queries)
+                reservation.packed = torch.cat([reservation.queries[index] for index in reservation.order])
+            lengths = [len(reservation.queries[index]) for index in reservation.order]
+            block = self._maxsim(results, reservation.packed, lengths, [vectors for _, vectors in documents])
+            results.scores[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
+            return
+        partners: dict[int, list[tuple[int, Tensor]]] = {}  # by query: the pairs that its documents of this micro-batch stand for
+        for sequence, vectors in documents:
+            for pair, query in results.pairs[sequence.index]:
+                partners.setdefault(query, []).append((pair, vectors))
+        for query, pairs in partners.items():
+            if query in reservation.queries:  # an empty query has none, and its pairs stay NaN
+                own = reservation.queries[query]
+                results.scores[[pair for pair, _ in pairs]] = self._maxsim(results, own, [len(own)], [v for _, v in pairs])[0]
+
+    def _maxsim(self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]) -> npt.NDArray[np.float32]:
+        """On the model's device if that is wanted and works, else on the CPU with the reason written down."""
+        document_lengths = [len(vectors) for vectors in documents]
+        if self.gpu_maxsim and self._device.type == "cuda":
+            try:
+                on_device = torch.cat([vectors.to(self._device) for vectors in documents])
+                return maxsim(queries.to(self._device), lengths, on_device, document_lengths).cpu().numpy()
+            except RuntimeError as error:  # out of memory or a failed launch; the same request still gets its scores
+                self._note_fallback(results, f"MaxSim failed on {self._device} and ran on the CPU: {error}")
+        elif self.gpu_maxsim:
+            self._note_fallback(results, f"The model runs on {self._device}, so MaxSim ran on the CPU.")
+        return maxsim(queries.to(CPU), lengths, torch.cat([vectors.to(CPU) for vectors in documents]), document_lengths).numpy()
+
+    def _note_fallback(self, results: EmbeddingResults, reason: str) -> None:
+        if results.fallback is None:
+            results.fallback = reason
+            self._counters.add(maxsim_fallbacks=1)

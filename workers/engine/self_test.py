@@ -1,0 +1,67 @@
+"""What a model must show before it is served: the right order, finite numbers, and scores that do not depend on company or order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from workers.engine.types import ModelSpec, Pairing, ScoringOutput, ScoringRequest, SelfTestCheck, SelfTestReport
+
+# (query, a passage that answers it, one that has nothing to do with it)
+EXAMPLES = (
+    (
+        "How do bees make honey?",
+        "Honey bees gather nectar from flowers and turn it into honey inside the hive by drying it with their wings.",
+        "The central bank raised its interest rate by a quarter of a percent on Thursday.",
+    ),
+    (
+        "What is the capital of France?",
+        "Paris is the capital and the largest city of France.",
+        "To change a bicycle tyre, first release the brake and take the wheel out of the frame.",
+    ),
+    (
+        "symptoms of dehydration",
+        "Signs of dehydration are thirst, a dry mouth, dark urine, dizziness and headache.",
+        "The violin has four strings, which are tuned in fifths.",
+    ),
+)
+# Allowed difference per unit of score between two runs of the same pair in different batches.
+_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+
+
+def run_self_test(score: Callable[[ScoringRequest], ScoringOutput], spec: ModelSpec, dtype: str) -> SelfTestReport:
+    """``score`` must compute afresh: a cached embedding would make every comparison agree."""
+    queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
+    documents = tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
+    together = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
+    alone = np.array([score(ScoringRequest(spec.name, (q,), (d,))).raw_scores[0] for q, d in zip(queries, documents, strict=True)])
+    reverse = score(ScoringRequest(spec.name, queries[::-1], documents[::-1], Pairing.PAIRWISE)).raw_scores[::-1]
+    tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(together).max()))
+    checks = (
+        _finite(together),
+        _order(together) if spec.check_order else SelfTestCheck("order", True, "Not checked: the weights are registered as random."),
+        _same("alone", together, alone, tolerance, "scored alone and with the others"),
+        _same("order_invariance", together, reverse, tolerance, "in reverse order"),
+    )
+    return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in together))
+
+
+def _finite(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
+    count = int(np.isfinite(scores).sum())
+    return SelfTestCheck("finite", count == len(scores), f"{count} of {len(scores)} scores are finite numbers.")
+
+
+def _order(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
+    relevant, irrelevant = scores[::2], scores[1::2]
+    right = int((relevant > irrelevant).sum())
+    margins = ", ".join(f"{margin:+.4g}" for margin in relevant - irrelevant)
+    return SelfTestCheck("order", right == len(relevant), f"{right} of {len(relevant)} relevant passages score above the irrelevant one; margins {margins}.")
+
+
+def _same(
+    name: str, one: npt.NDArray[np.float32], other: npt.NDArray[np.float32], tolerance: float, how: str
+) -> SelfTestCheck:
+    difference = float(np.abs(one - other).max())
+    return SelfTestCheck(name, bool(difference <= tolerance), f"The same pairs {how} differ by at most {difference:.2g}; allowed is {tolerance:.2g}.")

@@ -1,0 +1,136 @@
+"""What waits, runs and is answered: one request's work and the sequences it is cut into.
+
+A sequence is the smallest thing a micro-batch takes: a query, a document or a prompt. Its work keeps what the finished ones gave.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from workers.engine.embedding_cache import CacheKey
+from workers.engine.types import EngineError, RequestCancelled, ScoringOutput, ScoringRequest
+
+_KEYS = itertools.count()
+_VECTORS_PER_TOKEN = 8  # a cached document costs MaxSim only: about this many of its vectors weigh as much as one token's forward
+
+
+class Role(Enum):
+    QUERY = "query"
+    DOCUMENT = "document"
+    PROMPT = "prompt"
+
+
+@dataclass(eq=False, slots=True)
+class Prefix:
+    """Tokens that several prompts begin with; identity decides what is shared."""
+
+    token_ids: list[int]
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    work: Work
+    role: Role
+    index: int  # among the request's distinct queries or documents; for a prompt: the pair
+    token_ids: list[int]  # without the prefix; empty when ``embedding`` came from a cache
+    truncated: int = 0
+    prefix: Prefix | None = None
+    cache_key: CacheKey | None = None
+    embedding: Tensor | None = None  # [n, E]
+
+    @property
+    def cost(self) -> int:
+        """Tokens that a micro-batch is charged for it, the prefix apart."""
+        if self.embedding is not None:
+            return 1 + len(self.embedding) // _VECTORS_PER_TOKEN
+        return len(self.token_ids)
+
+    @property
+    def square(self) -> int:
+        prefix = len(self.prefix.token_ids) if self.prefix else 0
+        return len(self.token_ids) * (prefix + len(self.token_ids))
+
+
+@dataclass(eq=False, slots=True)
+class EmbeddingResults:
+    """What embedding tasks gather for one request, by *distinct* text: duplicates are encoded once."""
+
+    query_of: npt.NDArray[np.intp]  # for each submitted query its distinct index; -1: empty
+    document_of: npt.NDArray[np.intp]
+    scores: npt.NDArray[np.float32]  # [distinct queries, distinct documents], pairwise: [P]; NaN until scored
+    pairs: dict[int, list[tuple[int, int]]] | None  # pairwise: a document's (pair, query); None for a matrix
+    vectors: dict[tuple[Role, int], Tensor] = field(default_factory=dict)  # sentence embeddings, [E]
+    truncated: dict[tuple[Role, int], int] = field(default_factory=dict)
+    tokens: int = 0
+    cached_documents: int = 0
+    fallback: str | None = None
+
+    def mark_empty(self, role: Role, index: int) -> None:
+        places = self.query_of if role is Role.QUERY else self.document_of
+        places[places == index] = -1
+
+    def cut(self, role: Role) -> npt.NDArray[np.int32]:
+        """Tokens cut from each submitted text of that role."""
+        places = self.query_of if role is Role.QUERY else self.document_of
+        return np.array([self.truncated.get((role, int(place)), 0) for place in places], dtype=np.int32)
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """One request from submission to answer. ``key`` is private: nothing a client sends ever names it."""
+
+    request: ScoringRequest
+    task: TaskRunner
+    admitted_tokens: int
+    key: int = field(default_factory=lambda: next(_KEYS))
+    future: Future[ScoringOutput] = field(default_factory=Future)
+    pending: deque[Sequence] = field(default_factory=deque)
+    running: int = 0
+    results: Any = None  # the task's own
+    submitted: float = field(default_factory=time.monotonic)
+    prepared: float = 0.0
+    started: float = 0.0
+    tokenise_seconds: float = 0.0
+    forward_seconds: float = 0.0
+    maxsim_seconds: float = 0.0
+
+    def departure(self, now: float) -> RequestCancelled | None:
+        """Why nobody waits for this any more, if so."""
+        if self.request.cancelled is not None and self.request.cancelled.is_set():
+            return RequestCancelled("cancelled", "The request was cancelled before its work was finished.")
+        if self.request.deadline is not None and now >= self.request.deadline:
+            return RequestCancelled("deadline_exceeded", "The deadline passed before the work was finished; what had not started was dropped.")
+        return None
+
+
+class TaskRunner(Protocol):
+    """One model's way from a request to scores. ``prepare`` and ``finish`` run in thread pools, ``run`` on the runner thread."""
+
+    def estimate(self, request: ScoringRequest) -> int: ...
+    def prepare(self, work: Work) -> None: ...
+    def run(self, sequences: list[Sequence]) -> None: ...
+    def finish(self, work: Work) -> ScoringOutput: ...
+    def release(self, work: Work) -> None: ...
+
+
+def fail(work: Work, error: Exception) -> None:
+    """Answer with an error, which others than ours become one of ours."""
+    if not isinstance(error, EngineError):
+        error = EngineError("out_of_memory" if is_out_of_memory(error) else "engine_failure", f"{type(error).__name__}: {error}")
+    work.future.set_exception(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """On the CPU torch says it in words only."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,121 @@
+"""Prompts of generative scoring: Jinja text around a query and an item, tokenised so that only the template holds control tokens.
+
+A template is rendered once with place holders and cut at its control tokens. What lies between two of them is tokenised as one
+string, as the checkpoint's own tokenizer would, so merges across the border of template and text are the right ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from workers.engine.tokenizer import TextTokenizer
+from workers.engine.types import EngineError
+
+# Private-use characters, so that no filter changes them and no template holds them by chance.
+_QUERY, _ITEM = "\uf8f0query\uf8f1", "\uf8f0item\uf8f1"
+_SLOTS = re.compile(f"({_QUERY}|{_ITEM})")
+_SAMPLE = ("what is a test?", "A test shows whether something works.")
+
+_QUESTION = """{% if item_first %}Passage: {{ item }}
+
+Query: {{ query }}{% else %}Query: {{ query }}
+
+Passage: {{ item }}{% endif %}
+
+Does the passage answer the query? Answer yes or no."""
+CHAT_JUDGE = (
+    "<|im_start|>system\nYou judge whether a passage answers a search query.<|im_end|>\n"
+    "<|im_start|>user\n" + _QUESTION + "<|im_end|>\n<|im_start|>assistant\n"
+)
+PLAIN_JUDGE = _QUESTION + "\nAnswer:\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    token_ids: list[int]
+    truncated: int  # tokens cut from the item
+    query_truncated: int
+
+
+def default_template(tokenizer: TextTokenizer) -> str:
+    """The judge in the checkpoint's chat format where that is ChatML, else in plain words."""
+    return CHAT_JUDGE if "<|im_start|>" in tokenizer.control else PLAIN_JUDGE
+
+
+class PromptTemplate:
+    """One template with one tokenizer; ``build`` is safe to call from several threads."""
+
+    def __init__(self, text: str, tokenizer: TextTokenizer, *, item_first: bool = False) -> None:
+        self._tokenizer = tokenizer
+        rendered = _render(text, item_first, tokenizer)
+        if item_first and rendered == _render(text, False, tokenizer):
+            raise EngineError("template_ignores_item_first", "item_first was asked for, but the template does not use it. Write "
+                              "{% if item_first %} … {% else %} … {% endif %} in the template, or leave item_first out.")
+        self._parts = _cut(rendered, tokenizer.control)
+        sample = rendered.replace(_QUERY, _SAMPLE[0]).replace(_ITEM, _SAMPLE[1])
+        if self.build(*_SAMPLE, max_length=10**9).token_ids != tokenizer.encode_with_control(sample):
+            raise EngineError("unsupported_tokenizer", "This tokenizer joins its control tokens with the text around them, which scoring of foreign "
+                              "texts cannot follow. Write the template without blanks around control tokens, or use another checkpoint.")
+
+    @cached_property
+    def tail(self) -> str:
+        """The text behind the last control token, query or item: what a label is written behind."""
+        last = self._parts[-1]
+        return _SLOTS.split(last)[-1] if isinstance(last, str) else ""
+
+    def build(
+        self, query: str, item: str, *, max_length: int, max_query: int | None = None, max_item: int | None = None
+    ) -> Prompt | None:
+        """The prompt's ids, the item cut to fit ``max_length`` and ``max_item``; None if not one token of the item would be left."""
+        query_truncated = beyond = 0
+        if max_query is not None:
+            query, query_truncated = self._tokenizer.cut_text(query, max_query)
+        item, beyond = self._tokenizer.head(item, max_length)
+        ids: list[int] = []
+        first = last = 0
+        for part in self._parts:
+            if isinstance(part, int):
+                ids.append(part)
+            elif _ITEM in part:
+                run, (first, last) = self._encode_item_run(part, query, item)
+                first, last = first + len(ids), last + len(ids)
+                ids += run
+            else:
+                ids += self._tokenizer.encode(part.replace(_QUERY, query))
+        cut = max(0, len(ids) - max_length, last - first - (max_item or max_length))
+        if cut and cut >= last - first:
+            return None
+        return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated)
+
+    def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], tuple[int, int]]:
+        """Ids of the run, and which of them lie wholly inside the item: those may be cut, the template's never."""
+        before, after = (side.replace(_QUERY, query) for side in part.split(_ITEM))
+        ids, offsets = self._tokenizer.encode_with_offsets(before + item + after)
+        start, end = len(before), len(before) + len(item)
+        inside = [i for i, (first, last) in enumerate(offsets) if start <= first and last <= end]
+        return ids, (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+
+def _render(text: str, item_first: bool, tokenizer: TextTokenizer) -> str:
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+    try:
+        rendered = environment.from_string(text).render(query=_QUERY, item=_ITEM, item_first=item_first)
+    except TemplateError as error:
+        raise EngineError("bad_template", f"The template cannot be rendered: {error}. Known names are query, item and item_first.") from error
+    if rendered.count(_ITEM) != 1 or _QUERY not in rendered:
+        raise EngineError("bad_template", "The template must hold {{ query }}, and {{ item }} exactly once, both without filters.")
+    return rendered
+
+
+def _cut(rendered: str, control: dict[str, int]) -> list[str | int]:
+    """Control tokens as ids, the runs between them as text."""
+    if not control:
+        return [rendered]
+    longest_first = sorted(control, key=len, reverse=True)
+    pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", rendered)
+    return [control[piece] if piece in control else piece for piece in pieces if piece]

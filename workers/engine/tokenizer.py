@@ -1,0 +1,164 @@
+"""A tokenizer for texts of strangers: whatever a text holds, it never becomes a control token.
+
+A checkpoint's tokenizer turns the literal ``[SEP]`` or ``<|im_end|>`` of a document into the control token of that name. Ours is
+the same pipeline without its added tokens, and with the vocabulary entries of control tokens renamed to what no text can hold
+(a Unigram model would otherwise still pick its ``</s>`` piece). Control tokens are put around texts by id.
+
+The pipeline is never changed after it is built (no truncation, no padding), so threads may share it: "Already borrowed" comes
+from settings that change between calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+
+from workers.engine.types import EngineError
+
+_UNREACHABLE = "\0control:"  # NUL never enters the platform
+_SEGMENT_CHARACTERS = 2**15
+_LONGEST_WORD = 2**20
+_SAMPLE = "A model's 2nd test: does it read well? Naïve words, 3.14 numbers; and (brackets) too.\nThen one more line of it."
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One text's ids, at most the limit asked for, and how many were cut."""
+
+    ids: list[int]
+    truncated: int
+
+
+def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
+    """The added tokens of a pipeline by text. Runs of white space (some vocabularies add them) are text, not control."""
+    return {t["content"]: t["id"] for t in pipeline["added_tokens"] if t["content"].strip(" \t\r\n▁")}
+
+
+def text_pipeline(pipeline: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline (tokenizer.json as a dict) without control tokens, truncation, padding and post-processing."""
+    control = control_tokens(pipeline)
+    model = dict(pipeline["model"])
+    if isinstance(model["vocab"], list):  # Unigram: [piece, score] in the order of ids; scores stay, so no other path changes
+        model["vocab"] = [[_unreachable(piece, control), score] for piece, score in model["vocab"]]
+    else:
+        merged = {piece for merge in model.get("merges", ()) for piece in _merge_parts(merge)}
+        rename = {piece: index for piece, index in control.items() if piece not in merged}
+        model["vocab"] = {_unreachable(piece, rename): index for piece, index in model["vocab"].items()}
+        if model.get("unk_token"):
+            model["unk_token"] = _unreachable(model["unk_token"], rename)
+    kept = [t for t in pipeline["added_tokens"] if t["content"] not in control]
+    return {**pipeline, "model": model, "added_tokens": kept, "truncation": None, "padding": None, "post_processor": None}
+
+
+def _merge_parts(merge: str | list[str]) -> tuple[str, str, str]:
+    first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
+    return first, second, first + second
+
+
+def _unreachable(piece: str, control: dict[str, int]) -> str:
+    return _UNREACHABLE + piece if piece in control else piece
+
+
+def _boundary(text: str, start: int) -> int:
+    """The next place at or after ``start`` where one blank stands between two words: tokens never cross it."""
+    for place in range(max(start, 1), min(len(text) - 1, start + _LONGEST_WORD)):
+        if text[place] in " \n" and text[place - 1].isalnum() and text[place + 1].isalnum():
+            return place
+    return min(len(text), start + _LONGEST_WORD)
+
+
+def segments(text: str, size: int = _SEGMENT_CHARACTERS) -> Iterator[str]:
+    """Cut a text at blanks between words into pieces of about ``size`` characters; their concatenation is the text."""
+    start = 0
+    while start < len(text):
+        end = len(text) if len(text) - start <= size else _boundary(text, start + size)
+        yield text[start:end]
+        start = end
+
+
+class TextTokenizer:
+    """Turns texts into ids, control tokens excluded; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts around one."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        pipeline = json.loads(backend.to_str())
+        self.control = control_tokens(pipeline)
+        self._texts = tokenizers.Tokenizer.from_str(json.dumps(text_pipeline(pipeline)))
+        self.prefix_ids, self.suffix_ids = _surroundings(backend)
+        self._whole = tokenizers.Tokenizer.from_str(json.dumps({**pipeline, "truncation": None, "padding": None}))
+        plain = self.encode(_SAMPLE)
+        if plain != self.encode_with_control(_SAMPLE):
+            raise EngineError("unsupported_tokenizer", "Plain text becomes other ids once the control tokens are taken out of this "
+                              "tokenizer. Give a checkpoint whose added tokens are control tokens only.")
+        self._can_cut = [i for part in segments(_SAMPLE, 20) for i in self.encode(part)] == plain
+
+    @property
+    def special_count(self) -> int:
+        return len(self.prefix_ids) + len(self.suffix_ids)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._texts.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and, for each, its first and last-plus-one character."""
+        encoding = self._texts.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def encode_with_control(self, text: str) -> list[int]:
+        """As the checkpoint's own tokenizer does: for templates and comparisons, never for a stranger's text."""
+        ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def text_of(self, token_id: int) -> str:
+        text: str = self._whole.decode([token_id], skip_special_tokens=False)
+        return text
+
+    def cut_text(self, text: str, limit: int) -> tuple[str, int]:
+        """The beginning of a text that has ``limit`` tokens, and how many tokens that leaves out."""
+        text, beyond = self.head(text, limit)
+        ids, offsets = self.encode_with_offsets(text)
+        if len(ids) <= limit:
+            return text, beyond
+        return text[: offsets[limit - 1][1]], beyond + len(ids) - limit
+
+    def head(self, text: str, limit: int) -> tuple[str, int]:
+        """A beginning that holds at least ``limit`` tokens, cut between words, and the number of tokens behind it."""
+        if len(text) <= _SEGMENT_CHARACTERS:
+            return text, 0
+        kept, behind, tokens = [], 0, 0
+        for part in segments(text) if self._can_cut else (text,):
+            if tokens < limit:
+                kept.append(part)
+                tokens += len(self.encode(part))
+            else:
+                behind += len(self.encode(part))
+        return "".join(kept), behind
+
+    def encode_surrounded(self, texts: Sequence[str], limit: int) -> list[Tokens]:
+        """Each text with its special tokens, its own ids cut to ``limit``. Long texts pass in pieces, so memory stays bounded."""
+        return [self._surround(text, limit) for text in texts]
+
+    def _surround(self, text: str, limit: int) -> Tokens:
+        kept: list[int] = []
+        total = 0
+        for part in segments(text) if self._can_cut else (text,):
+            ids = self.encode(part)
+            total += len(ids)
+            kept += ids[: max(0, limit - len(kept))]
+        return Tokens([*self.prefix_ids, *kept, *self.suffix_ids], total - len(kept))
+
+
+def _surroundings(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that the checkpoint's post-processing puts before and after a single text."""
+    bare = backend.encode("a", add_special_tokens=False)
+    inner = [i for i, mask in zip(bare.ids, bare.attention_mask, strict=True) if mask]
+    dressed = backend.encode("a", add_special_tokens=True)
+    outer = [i for i, mask in zip(dressed.ids, dressed.attention_mask, strict=True) if mask]
+    for start in range(len(outer) - len(inner) + 1):
+        if outer[start : start + len(inner)] == inner:
+            return outer[:start], outer[start + len(inner) :]
+    raise EngineError("unsupported_tokenizer", f"The tokenizer gives {outer} for 'a' with special tokens, in which its plain ids {inner} do not appear.")
