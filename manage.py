@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line, with two additions: the source root ``platform/`` and, where no address is given, local servers."""
+"""Django's command line, plus the source root ``platform/`` and, where no address is given, local servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from assay import embedded
 from assay.settings import env
 
 # These read the code only; everything else may ask the database, so its servers are started first.
-WITHOUT_SERVERS = {"help", "version", "--help", "-h", "--version", "check", "collectstatic", "diffsettings", "spectacular"}
+WITHOUT_SERVERS = {
+    "help",
+    "version",
+    "--help",
+    "-h",
+    "--version",
+    "check",
+    "collectstatic",
+    "diffsettings",
+    "spectacular",
+}
 
 
 def main() -> None:
@@ -24,7 +34,9 @@ def main() -> None:
     wanted = len(sys.argv) > 1 and sys.argv[1] not in WITHOUT_SERVERS
     try:
         with embedded.servers(
-            env.data_dir(), postgres=wanted and not env.given("DATABASE_URL"), redis=wanted and not env.given("REDIS_URL")
+            env.data_dir(),
+            postgres=wanted and not env.given("DATABASE_URL"),
+            redis=wanted and not env.given("REDIS_URL"),
         ):
             execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:

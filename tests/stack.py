@@ -58,7 +58,7 @@ class Stack:
         return self.platform.start_worker()
 
     def kill_worker(self, number: int = signal.SIGKILL, *, name: str | None = None, restart: bool = False) -> str:
-        """Send a signal to a worker (the newest one, if not named) and, unless it may restart, wait until it is gone."""
+        """Send a signal to a worker (the newest, if not named); unless it may restart, wait until it is gone."""
         name = name or self.workers[-1]
         self.platform.signal(name, number, restart=restart)
         return name
@@ -70,7 +70,12 @@ class Stack:
 def manage(environment: dict[str, str], *arguments: str) -> str:
     """Run a management command as its own process; its output, or an AssertionError that holds it."""
     result = subprocess.run(
-        manage_command(*arguments), env=env.for_child(environment), capture_output=True, text=True, timeout=300, check=False
+        manage_command(*arguments),
+        env=env.for_child(environment),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert result.returncode == 0, f"manage.py {' '.join(arguments)} failed:\n{result.stdout}{result.stderr}"
     return result.stdout
@@ -123,7 +128,9 @@ def _fresh_redis() -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the ends of the processes' logs beside a failure of a test that used them."""
     report = yield
     running = getattr(item, "funcargs", {}).get("stack")

@@ -59,7 +59,9 @@ class ApiToken(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(condition=models.Q(scopes__contained_by=Scope.values), name="apitoken_scopes_known"),
             models.CheckConstraint(condition=models.Q(scopes__len__gt=0), name="apitoken_has_scopes"),
-            models.CheckConstraint(condition=models.Q(digest__regex=r"^[0-9a-f]{64}$"), name="apitoken_digest_is_sha256"),
+            models.CheckConstraint(
+                condition=models.Q(digest__regex=r"^[0-9a-f]{64}$"), name="apitoken_digest_is_sha256"
+            ),
         ]
 
     def __str__(self) -> str:

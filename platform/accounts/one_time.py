@@ -1,4 +1,4 @@
-"""Tickets that log a user in once: signed, short-lived, and bound to the user's last login, which using one moves on."""
+"""Tickets that log a user in once: signed, short-lived, bound to the user's last login, which using one moves on."""
 
 from __future__ import annotations
 

@@ -43,12 +43,9 @@ def token_create(
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which exists nowhere else from now on."""
     if not scopes or not set(scopes) <= ALL_SCOPES:
-        raise AssayError(
-            "unknown_scope",
-            f"A token needs scopes out of {', '.join(sorted(ALL_SCOPES))}; given: {', '.join(sorted(scopes)) or 'none'}.",
-            status=422,
-            param="scopes",
-        )
+        given, known = ", ".join(sorted(scopes)) or "none", ", ".join(sorted(ALL_SCOPES))
+        message = f"A token needs scopes out of {known}; given: {given}."
+        raise AssayError("unknown_scope", message, status=422, param="scopes")
     public_id = "".join(secrets.choice(ALPHABET) for _ in range(12))
     secret = f"{PREFIX}{public_id}_" + "".join(secrets.choice(ALPHABET) for _ in range(43))
     pepper_id = max(settings.TOKEN_PEPPERS)

@@ -16,6 +16,8 @@ class OneTimeLoginView(View):
     def get(self, request: HttpRequest, ticket: str) -> HttpResponse:
         user = ticket_user(ticket)
         if user is None:
-            return answer(request, 403, "This login link was used already or has expired; start the platform again for a new one.")
+            return answer(
+                request, 403, "This login link was used already or has expired; start the platform again for a new one."
+            )
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         return HttpResponseRedirect("/")

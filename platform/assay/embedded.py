@@ -1,8 +1,8 @@
-"""PostgreSQL and Redis for one machine, from wheels: the servers of a checkout whose DATABASE_URL or REDIS_URL is not set.
+"""PostgreSQL and Redis for one machine, from wheels: what a checkout uses whose DATABASE_URL or REDIS_URL is not set.
 
-Both listen on Unix sockets below the data folder only, so two checkouts never meet and their addresses follow from the
-folder alone. Every process that uses the servers holds a shared file lock; whoever gives up the last one stops them. The
-kernel drops the lock of a killed process, so a run that died leaves servers that the next run takes over and stops.
+Both listen on Unix sockets below the data folder only, so two checkouts never meet and their addresses follow from
+the folder alone. Every process that uses the servers holds a shared file lock; whoever gives up the last one stops
+them. The kernel drops the lock of a killed process, so a run that died leaves servers that the next run takes over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOCKET_PATH_LIMIT = 90  # sun_path holds 104 bytes on macOS; ".s.PGSQL.5432" is 
 
 
 def socket_folder(data_dir: Path) -> Path:
-    """Where both sockets lie: in the data folder, or in a private temporary folder where that path would be too long."""
+    """Where both sockets lie: in the data folder, or in a private temporary folder if that path would be too long."""
     folder = data_dir / "run"
     if len(os.fsencode(folder)) <= SOCKET_PATH_LIMIT:
         return folder
@@ -49,7 +49,7 @@ def redis_url(data_dir: Path) -> str:
 
 @contextlib.contextmanager
 def servers(data_dir: Path, *, postgres: bool = True, redis: bool = True) -> Iterator[None]:
-    """Have the asked servers up while the block runs; stop all of the folder's servers if nobody else uses them then."""
+    """Keep the asked servers up while the block runs; after it, stop the folder's servers if nobody else uses them."""
     parts: list[Postgres | Redis] = []
     if postgres:
         parts.append(Postgres(data_dir))
@@ -89,7 +89,9 @@ def _server_user() -> pwd.struct_passwd | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise RuntimeError("PostgreSQL does not run as root, and this system has neither a user postgres nor a user nobody.")
+    raise RuntimeError(
+        "PostgreSQL does not run as root, and this system has neither a user postgres nor a user nobody."
+    )
 
 
 def _give(folder: Path, user: pwd.struct_passwd | None) -> None:
@@ -108,12 +110,14 @@ def _give(folder: Path, user: pwd.struct_passwd | None) -> None:
 def _private_socket_folder(data_dir: Path) -> None:
     folder = socket_folder(data_dir)
     if folder.is_symlink():
-        raise RuntimeError(f"{folder} is a symbolic link; remove it, the servers' sockets must lie in a private folder.")
+        raise RuntimeError(
+            f"{folder} is a symbolic link; remove it, the servers' sockets must lie in a private folder."
+        )
     _give(folder, _server_user())
 
 
 def _command_of(pid: int) -> str:
-    """The command line of a process, empty when there is none: a process id alone may have been given to somebody else."""
+    """The command line of a process, or nothing: a process id alone may have been given to somebody else since."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(psutil.Process(pid).cmdline())
     return ""
@@ -133,7 +137,9 @@ class Postgres:
             self._forget_stale_files()
             sockets = socket_folder(self.data_dir)
             options = f"-h '' -k '{sockets}' -c max_connections=200 -c jit=off"
-            self._run("pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-l", str(self.folder / "server.log"), "-o", options)
+            self._run(
+                "pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-l", str(self.folder / "server.log"), "-o", options
+            )
         self._wait_until_ready()
 
     def stop(self) -> None:
@@ -171,9 +177,15 @@ class Postgres:
             # A file, not a pipe: the server keeps the descriptor and a pipe would never end.
             result = subprocess.run(
                 [_postgres_programs() / program, "-D", self.folder, *arguments],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", check=False,
-                user=user.pw_uid if user else None, group=user.pw_gid if user else None, extra_groups=[] if user else None,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                check=False,
+                user=user.pw_uid if user else None,
+                group=user.pw_gid if user else None,
+                extra_groups=[] if user else None,
+            )
             if result.returncode:
                 output.seek(0)
                 raise RuntimeError(f"{program} failed in {self.folder}; see server.log there:\n{output.read().strip()}")
@@ -184,13 +196,17 @@ class Postgres:
         give_up = time.monotonic() + START_SECONDS
         while True:
             try:
-                with psycopg.connect(f"postgresql://postgres@/postgres?host={socket_folder(self.data_dir)}", autocommit=True) as link:
+                with psycopg.connect(
+                    f"postgresql://postgres@/postgres?host={socket_folder(self.data_dir)}", autocommit=True
+                ) as link:
                     if not link.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
                         link.execute(f"CREATE DATABASE {DATABASE}")
                     return
             except psycopg.OperationalError as error:  # still in crash recovery
                 if time.monotonic() > give_up:
-                    raise RuntimeError(f"PostgreSQL in {self.folder} did not answer within {START_SECONDS} s: {error}") from error
+                    raise RuntimeError(
+                        f"PostgreSQL in {self.folder} did not answer within {START_SECONDS} s: {error}"
+                    ) from error
                 time.sleep(0.1)
 
 
@@ -213,7 +229,9 @@ class Redis:
             "--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no",
         ]  # fmt: skip
         with (self.folder / "server.log").open("a") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         give_up = time.monotonic() + START_SECONDS
         while not self._answers():
             if process.poll() is not None or time.monotonic() > give_up:

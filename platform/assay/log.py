@@ -42,7 +42,11 @@ def logging_config(level: str) -> None:
             },
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
             "root": {"handlers": ["stderr"], "level": level},
-            "loggers": {"django.server": {"level": "WARNING"}, "httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
+            "loggers": {
+                "django.server": {"level": "WARNING"},
+                "httpx": {"level": "WARNING"},
+                "httpcore": {"level": "WARNING"},
+            },
         }
     )
 

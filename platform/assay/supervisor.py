@@ -90,7 +90,9 @@ class Platform:
         self._watcher.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start_worker(self) -> str:
@@ -117,7 +119,9 @@ class Platform:
                 if httpx.get(f"{self.url}/readyz", timeout=5).is_success:
                     return
             if time.monotonic() > give_up:
-                raise PlatformError(f"The web server did not get ready within {seconds:g} s; its log is {self.log_path('web')}.")
+                raise PlatformError(
+                    f"The web server did not get ready within {seconds:g} s; its log is {self.log_path('web')}."
+                )
             time.sleep(0.1)
 
     def log_path(self, name: str) -> Path:
@@ -178,7 +182,8 @@ class Platform:
 def web_command(host: str, port: int, threads: int) -> list[str]:
     return [
         sys.executable, "-m", "granian", "--interface", "wsgi", "--host", host, "--port", str(port), "--workers", "1",
-        "--blocking-threads", str(threads), "--respawn-failed-workers", "--workers-kill-timeout", "10", "assay.wsgi:application",
+        "--blocking-threads", str(threads), "--respawn-failed-workers", "--workers-kill-timeout", "10",
+        "assay.wsgi:application",
     ]  # fmt: skip
 
 
@@ -193,7 +198,9 @@ def require_free_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise PlatformError(f"Port {port} on {host} cannot be used ({error.strerror}); set WEB_PORT to a free one.") from error
+            raise PlatformError(
+                f"Port {port} on {host} cannot be used ({error.strerror}); set WEB_PORT to a free one."
+            ) from error
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -1,4 +1,4 @@
-"""The root of all addresses. The domain's own are included by name, so that nothing here imports it."""
+"""The root of all addresses but the probes' (see ``assay.web.middleware``); the domain's are included by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
-from assay import health, metrics
 from assay.api.docs import SwaggerView
 
 admin.site.site_header = "Assay"
@@ -14,10 +13,6 @@ admin.site.site_title = "Assay"
 admin.site.index_title = "Administration"
 
 urlpatterns = [
-    path("livez", health.livez, name="livez"),
-    path("readyz", health.readyz, name="readyz"),
-    path("health", health.readyz, name="health"),
-    path("metrics", metrics.metrics_view, name="metrics"),
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),

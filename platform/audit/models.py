@@ -17,7 +17,9 @@ class AuditEvent(models.Model):
     actor_user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="audit_events"
     )
-    actor_token = models.ForeignKey("accounts.ApiToken", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    actor_token = models.ForeignKey(
+        "accounts.ApiToken", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
     actor_label = models.CharField(max_length=150)
     team = models.ForeignKey("accounts.Team", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     target_type = models.CharField(max_length=60, blank=True)

@@ -58,7 +58,7 @@ def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
 
 
 def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response:
-    """DRF's hook. What nobody foresaw becomes a 500 with the request id; its cause goes to the log, not to the client."""
+    """DRF's hook. What nobody foresaw is a 500 with the request id; its cause goes to the log, not to the client."""
     request = context["request"]._request
     error = as_assay_error(raised)
     headers = error_headers(error)
@@ -90,9 +90,13 @@ def as_assay_error(raised: Exception) -> AssayError:
             return AssayError("malformed_body", str(raised.detail), status=400)
         case exceptions.APIException():
             codes = raised.get_codes()
-            return AssayError(codes if isinstance(codes, str) else "error", str(raised.detail), status=raised.status_code)
+            return AssayError(
+                codes if isinstance(codes, str) else "error", str(raised.detail), status=raised.status_code
+            )
         case _:
-            return AssayError("internal_error", "Something failed on our side; the log has it under this request id.", status=500)
+            return AssayError(
+                "internal_error", "Something failed on our side; the log has it under this request id.", status=500
+            )
 
 
 def first_problem(detail: Any, path: str = "") -> tuple[str | None, str, str]:

@@ -30,7 +30,9 @@ def read_limited(stream: IO[bytes], limit: int) -> bytes:
     body = stream.read(limit + 1)
     if len(body) > limit:
         raise AssayError(
-            "body_too_large", f"The body is larger than {limit} bytes; send the documents in several requests.", status=413
+            "body_too_large",
+            f"The body is larger than {limit} bytes; send the documents in several requests.",
+            status=413,
         )
     return body
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import NotAuthenticated, PermissionDenied
 
@@ -35,7 +35,9 @@ class Principal:
 
     def require_scope(self, scope: str) -> None:
         if not self.may(scope):
-            raise PermissionDenied(f"This needs the scope '{scope}'; {self.label} has: {', '.join(sorted(self.scopes)) or 'none'}.")
+            raise PermissionDenied(
+                f"This needs the scope '{scope}'; {self.label} has: {', '.join(sorted(self.scopes)) or 'none'}."
+            )
 
 
 def principal_of(request: Request | HttpRequest) -> Principal:
@@ -45,7 +47,7 @@ def principal_of(request: Request | HttpRequest) -> Principal:
     """
     from accounts.services import principal_of_token, principal_of_user
 
-    django_request = getattr(request, "_request", request)
+    django_request: Any = getattr(request, "_request", request)  # carries the answer for the rest of the request
     known = getattr(django_request, "assay_principal", None)
     if known is None:
         token = getattr(request, "auth", None)

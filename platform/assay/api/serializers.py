@@ -30,7 +30,8 @@ class StrictSerializer(serializers.Serializer[Any]):
             name = self.aliases.get(given, given)
             if name in named:
                 raise serializers.ValidationError(
-                    {given: [f"'{given}' is another name of '{name}', and both were given; give one."]}, code="given_twice"
+                    {given: [f"'{given}' is another name of '{name}', and both were given; give one."]},
+                    code="given_twice",
                 )
             named[name] = value
         return named

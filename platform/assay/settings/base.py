@@ -67,6 +67,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "assay.web.middleware.RequestIdMiddleware",
+    "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -111,8 +112,8 @@ FORM_RENDERER = "django.forms.renderers.DjangoTemplates"
 DJANGO_TABLES2_TEMPLATE = "components/table.html"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = DATA_DIR / "static"
-STATICFILES_DIRS = [folder for folder in [ROOT / "static"] if folder.is_dir()]
+STATIC_ROOT = env.folder("STATIC_ROOT", DATA_DIR / "static")
+STATICFILES_DIRS = [ROOT / "static"]
 MEDIA_ROOT = DATA_DIR / "files"
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 FILE_UPLOAD_TEMP_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -180,7 +181,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
 }
 
-# --- Celery: messages are wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept ----------
+# --- Celery: it carries wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept -----------
 CELERY_BROKER_URL = env.celery_broker(REDIS_URL)
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 3600,

@@ -64,7 +64,9 @@ def integer(name: str, default: int, *, minimum: int = 0, maximum: int | None = 
     value = _raw(name)
     if value is None:
         return default
-    valid = f"a whole number of at least {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
+    valid = (
+        f"a whole number of at least {minimum}" if maximum is None else f"a whole number from {minimum} to {maximum}"
+    )
     if not re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
         raise _refuse(name, value, valid)
     number = int(value)
@@ -133,7 +135,9 @@ def secret(name: str, *, create_in: Path | None = None) -> str:
         try:
             value = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise _refuse(f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})") from error
+            raise _refuse(
+                f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})"
+            ) from error
         if not value:
             raise _refuse(f"{name}_FILE", file, "a file that is not empty")
         return value
@@ -164,7 +168,9 @@ def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
     for part in value.split(","):
         number, _, pepper = part.strip().partition(":")
         if not number.isdecimal() or len(pepper) < 32 or int(number) in pairs:
-            raise ImproperlyConfigured(f"{name} must be pairs such as 1:<32 or more characters>, separated by commas, no id twice.")
+            raise ImproperlyConfigured(
+                f"{name} must be pairs such as 1:<32 or more characters>, separated by commas, no id twice."
+            )
         pairs[int(number)] = pepper
     return pairs
 

@@ -13,7 +13,6 @@ ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", required="the host names that clients
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS")
 
 SECURE_SSL_REDIRECT = env.boolean("SECURE_SSL_REDIRECT", True)
-SECURE_REDIRECT_EXEMPT = [r"^(livez|readyz|health|metrics)$"]  # probes come from inside, without TLS
 SECURE_HSTS_SECONDS = env.integer("SECURE_HSTS_SECONDS", 31_536_000)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = True
 SECURE_HSTS_PRELOAD = True

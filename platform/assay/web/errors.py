@@ -19,7 +19,11 @@ MESSAGES = {
 
 
 def wants_page(request: HttpRequest) -> bool:
-    return not request.path.startswith(PROGRAM_PATHS) and request.accepts("text/html") and "Authorization" not in request.headers
+    return (
+        not request.path.startswith(PROGRAM_PATHS)
+        and request.accepts("text/html")
+        and "Authorization" not in request.headers
+    )
 
 
 def answer(request: HttpRequest, status: int, message: str | None = None) -> HttpResponse:
@@ -52,4 +56,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return answer(request, 403, "The form has expired or was sent from elsewhere; load the page again and send it once more.")
+    return answer(
+        request, 403, "The form has expired or was sent from elsewhere; load the page again and send it once more."
+    )

@@ -1,16 +1,17 @@
-"""What every request passes: its id, and its count."""
+"""What every request passes: its id, the probes' short way out, and its count."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import structlog
 from django.http import HttpRequest, HttpResponse
 from uuid_utils.compat import uuid7
 
-from assay import metrics
+from assay import health, metrics
 
 USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -31,6 +32,23 @@ class RequestIdMiddleware:
             response = self.get_response(request)
         response["X-Request-Id"] = request_id
         return response
+
+
+class ProbeMiddleware:
+    """Answers probes before host names, TLS and sessions matter: a cluster asks by address, in plain HTTP."""
+
+    probes: ClassVar[dict[str, GetResponse]] = {
+        "/livez": health.livez,
+        "/readyz": health.readyz,
+        "/health": health.readyz,
+        "/metrics": metrics.metrics_view,
+    }
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.probes.get(request.path, self.get_response)(request)
 
 
 class MetricsMiddleware:

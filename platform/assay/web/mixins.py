@@ -14,7 +14,7 @@ from assay.api.principal import Principal, principal_of
 
 
 class PrincipalMixin(LoginRequiredMixin, View):
-    """A page for people who are logged in and whose role holds ``required_scope``; ``self.principal`` is who they are."""
+    """A page for people whose role holds ``required_scope``; ``self.principal`` is who they are."""
 
     required_scope: ClassVar[str | None] = None
     principal: Principal

@@ -37,7 +37,9 @@ def test_boolean_refuses_what_is_neither(monkeypatch: pytest.MonkeyPatch) -> Non
         env.boolean("DEBUG", False)
 
 
-@pytest.mark.parametrize(("given", "usable"), [("auto", True), ("cuda:3", True), ("gpu", False), ("cuda:", False), ("cpu,cuda", False)])
+@pytest.mark.parametrize(
+    ("given", "usable"), [("auto", True), ("cuda:3", True), ("gpu", False), ("cuda:", False), ("cpu,cuda", False)]
+)
 def test_choice(monkeypatch: pytest.MonkeyPatch, given: str, usable: bool) -> None:
     monkeypatch.setenv("DEVICE", given)
 

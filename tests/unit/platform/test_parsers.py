@@ -16,7 +16,18 @@ from assay.errors import AssayError
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"{'a': 1}", b"[1,]", b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}', b'"\xff"', b'"a\x00b"', b"\xef\xbb\xbf{}"],
+    [
+        b"",
+        b"{",
+        b"{'a': 1}",
+        b"[1,]",
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
+        b'"\xff"',
+        b'"a\x00b"',
+        b"\xef\xbb\xbf{}",
+    ],
 )
 def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
     with pytest.raises(ParseError):

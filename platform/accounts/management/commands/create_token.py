@@ -17,7 +17,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--name", required=True, help="what the token is for")
-        parser.add_argument("--scopes", nargs="+", default=[Scope.SCORE], help=f"one or more of: {', '.join(sorted(ALL_SCOPES))}")
+        parser.add_argument(
+            "--scopes", nargs="+", default=[Scope.SCORE], help=f"one or more of: {', '.join(sorted(ALL_SCOPES))}"
+        )
         parser.add_argument("--team", help="name of the team (default: the team of the installation)")
 
     def handle(self, *args: Any, **options: Any) -> None:

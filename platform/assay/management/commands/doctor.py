@@ -49,7 +49,9 @@ def message_queue() -> str:
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
         about: dict[str, Any] = client.info()
     if about["maxmemory_policy"] != "noeviction":
-        raise Problem(f"Redis evicts keys ({about['maxmemory_policy']}): messages would vanish; set maxmemory-policy noeviction.")
+        raise Problem(
+            f"Redis evicts keys ({about['maxmemory_policy']}): messages would vanish; set maxmemory-policy noeviction."
+        )
     if not about["aof_enabled"]:
         raise Problem("Redis keeps nothing over a restart; set appendonly yes.")
     return f"Redis {about['redis_version']}, {about['used_memory_human']} used, noeviction, append-only file"

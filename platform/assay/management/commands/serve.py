@@ -23,8 +23,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--workers", type=int, default=1, help="number of GPU workers (default: 1)")
-        parser.add_argument("--port", type=int, default=settings.WEB_PORT, help=f"port of the web server (default: {settings.WEB_PORT})")
-        parser.add_argument("--empty", action="store_true", help="do not register the bundled models and the example data")
+        parser.add_argument(
+            "--port", type=int, default=settings.WEB_PORT, help=f"port of the web server (default: {settings.WEB_PORT})"
+        )
+        parser.add_argument(
+            "--empty", action="store_true", help="do not register the bundled models and the example data"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         signal.signal(signal.SIGTERM, _interrupt)
