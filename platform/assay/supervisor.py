@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -98,8 +99,8 @@ class Platform:
     def start_worker(self) -> str:
         """Start one more worker; returns its name."""
         with self._guard:
-            number = 1 + sum(name.startswith("worker-") for name in self.programs)
-            return self._start(Program(f"worker-{number}", manage_command("gpu_worker")))
+            name = next(name for number in itertools.count(1) if (name := f"worker-{number}") not in self.programs)
+            return self._start(Program(name, manage_command("gpu_worker", "--name", name)))
 
     def signal(self, name: str, number: int, *, restart: bool = True) -> None:
         """Send a signal to a process and all its children; without ``restart`` it stays down once it ends."""

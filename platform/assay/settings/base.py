@@ -13,6 +13,7 @@ django_stubs_ext.monkeypatch()  # Django's generic classes may be written with t
 
 ROOT = env.ROOT
 DATA_DIR = env.data_dir()
+EXAMPLES_DIR = ROOT / "examples"
 
 # --- What runs where -------------------------------------------------------------------------------------------------
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), default=embedded.database_url(DATA_DIR))
