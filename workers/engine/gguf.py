@@ -1,14 +1,16 @@
-"""GGUF files, dequantised once: transformers reads them in minutes-to-seconds, the safetensors copy loads at once ever after."""
+"""GGUF files, dequantised once: transformers needs seconds to minutes for that, the safetensors copy loads at once ever after."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tempfile
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from workers.engine.types import EngineError
 
@@ -28,12 +30,21 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
     unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=conversions))
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf_file, dtype=torch.float32, local_files_only=True)
-        model.save_pretrained(unfinished)
+        _save_plain(model, unfinished)
         AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True).save_pretrained(unfinished)
         _publish(unfinished, target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def _save_plain(model: PreTrainedModel, folder: Path) -> None:
+    """Weights and configuration as if the model had never been quantised; transformers refuses to save what came from GGUF."""
+    config = model.config.to_dict()
+    config.pop("quantization_config", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    by_memory = {tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())}  # tied weights once
+    save_file({name: model.get_parameter(name).contiguous() for name in by_memory.values()}, folder / "model.safetensors", {"format": "pt"})
 
 
 def _publish(unfinished: Path, target: Path) -> None:

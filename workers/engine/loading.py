@@ -12,12 +12,16 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
+from transformers.utils import logging as transformers_logging
 
 from workers.engine.architectures import position_limit
 from workers.engine.gguf import as_safetensors
 from workers.engine.model_runner import ModelRunner
 from workers.engine.tokenizer import TextTokenizer
 from workers.engine.types import EngineConfig, EngineError, ModelKind, ModelSpec
+
+transformers_logging.set_verbosity_error()  # what its load report would say, we check and raise
+transformers_logging.disable_progress_bar()
 
 _CONTENT = (".json", ".txt", ".model", ".safetensors", ".gguf", ".jinja")
 _SAMPLES = ("One short text.", "The quick brown fox jumps over the lazy dog.", "Rain fell all night and the river rose.", "Water boils.")
