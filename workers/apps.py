@@ -4,6 +4,6 @@ from django.apps import AppConfig
 
 
 class WorkersConfig(AppConfig):
-    """Only the management commands and the tasks: importing this app does not import torch."""
+    """Here for the commands and the Celery tasks; loading the app imports no torch."""
 
     name = "workers"

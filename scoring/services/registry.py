@@ -17,17 +17,19 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import ModelKind
-from scoring.services.chunks import worker_label
+from scoring.services.chunks import liveness, worker_label
 from scoring.services.transitions import transition, transition_record
 from scoring.states import ModelState
 
-SELF_TEST_LEASE: Final = timedelta(seconds=180)
+SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; a dead worker is noticed sooner
+MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
     ("source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "self_test_mode")
 )
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | {"is_default", "name"}
+NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
 DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -119,34 +121,70 @@ def self_test_claim(*, worker: Worker) -> ScoringModel | None:
 def self_test_finish(
     *, model: ScoringModel, worker: Worker, passed: bool, report: dict[str, Any], revision: str, facts: dict[str, Any]
 ) -> bool:
-    """Store the report. A changed revision or a failure means a new generation: workers must not keep what they had."""
-    return transition(
+    """Store the report. A changed revision means a new generation: workers must not keep what they had.
+
+    A model that was changed while it was being tested waits for its next test. Returns whether the report was stored.
+    """
+    finished = transition(
         model,
         ModelState.AVAILABLE if passed else ModelState.REJECTED,
         actor=worker_label(worker),
         reason="self-test passed" if passed else "self-test failed",
-        where=Q(self_test_worker=worker),
+        where=Q(self_test_worker=worker, generation=model.generation),
         self_test_report=report,
-        self_test_expires_at=None,
-        self_test_worker=None,
         revision=revision,
         facts=facts,
         generation=F("generation") + (0 if model.revision in ("", revision) else 1),
+        **NO_SELF_TEST,
+    )
+    if not finished:
+        transition(
+            model,
+            ModelState.REGISTERED,
+            actor=worker_label(worker),
+            reason="changed during the self-test",
+            where=Q(self_test_worker=worker),
+            **NO_SELF_TEST,
+        )
+    return finished
+
+
+def self_tests_interrupted(*, worker: Worker) -> int:
+    """At the start of a worker: the tests that its previous process was at died with it.
+
+    They are repeated, but not for ever: a model that ends its worker's process each time is rejected.
+    """
+    own = list(ScoringModel.objects.filter(state=ModelState.TESTING, self_test_worker=worker))
+    for model in own:
+        times = 1 + ((model.self_test_report or {}).get("interruptions") or 0)
+        sentence = f"The worker's process ended during the self-test, {times} times in a row."
+        check = {"name": "run", "passed": False, "detail": sentence}
+        transition(
+            model,
+            ModelState.REGISTERED if times < MAX_INTERRUPTIONS else ModelState.REJECTED,
+            actor=worker_label(worker),
+            reason="self-test interrupted",
+            self_test_report={"passed": False, "interruptions": times, "checks": [check], "golden_scores": []},
+            **NO_SELF_TEST,
+        )
+    return len(own)
+
+
+def self_test_release(*, worker: Worker) -> int:
+    """At the orderly end of a worker: its tests wait for another one."""
+    own = list(ScoringModel.objects.filter(state=ModelState.TESTING, self_test_worker=worker))
+    return sum(
+        transition(model, ModelState.REGISTERED, actor=worker_label(worker), reason="worker stopped", **NO_SELF_TEST)
+        for model in own
     )
 
 
 def self_tests_reclaim() -> int:
-    """The reconciler's part: a self-test whose worker went away waits for another worker."""
-    overdue = ScoringModel.objects.filter(state=ModelState.TESTING, self_test_expires_at__lt=Now())
+    """The reconciler's part: a self-test whose worker went away, or never ends, waits for another worker."""
+    abandoned = Q(self_test_worker=None) | Q(self_test_worker__heartbeat_at__lt=Now() - liveness())
+    overdue = ScoringModel.objects.filter(abandoned | Q(self_test_expires_at__lt=Now()), state=ModelState.TESTING)
     return sum(
-        transition(
-            model,
-            ModelState.REGISTERED,
-            actor="reconciler",
-            reason="self-test overdue",
-            self_test_worker=None,
-            self_test_expires_at=None,
-        )
+        transition(model, ModelState.REGISTERED, actor="reconciler", reason="self-test overdue", **NO_SELF_TEST)
         for model in overdue
     )
 

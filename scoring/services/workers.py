@@ -53,17 +53,18 @@ def worker_move(*, worker: Worker, to: WorkerState, reason: str) -> bool:
 def worker_heartbeat(
     *, worker: Worker, progress: int, memory_bytes: int, in_hand: list[str], statistics: dict[str, Any]
 ) -> bool:
-    """One UPDATE. False: this process no longer owns the slot (another one started in it), and must end.
+    """False: this process no longer owns the slot (another one started in it), and must end.
 
     A worker that was called lost while it could not reach the database is ready again by its own heartbeat.
     """
     mine = Worker.objects.filter(pk=worker.pk, boot_id=worker.boot_id)
-    moved = mine.filter(~Q(progress=progress)).update(progress=progress, progress_at=Now())
-    alive = mine.update(heartbeat_at=Now(), memory_bytes=memory_bytes, in_hand=in_hand, statistics=statistics)
-    worker.refresh_from_db(fields=["state", "boot_id"])
-    if alive and worker.state == WorkerState.LOST:
+    mine.filter(~Q(progress=progress)).update(progress=progress, progress_at=Now())
+    if not mine.update(heartbeat_at=Now(), memory_bytes=memory_bytes, in_hand=in_hand, statistics=statistics):
+        return False
+    worker.refresh_from_db(fields=["state"])
+    if worker.state == WorkerState.LOST:
         transition(worker, WorkerState.READY, actor=worker_label(worker), reason="heard again")
-    return bool(alive or moved)
+    return True
 
 
 def workers_mark_lost() -> int:

@@ -1,0 +1,51 @@
+"""This process's row: that it lives, how far it is, what it has in hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from django.conf import settings
+
+from scoring.models import Worker
+from scoring.services.workers import worker_heartbeat
+from workers.loop import Loop
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What one heartbeat reports."""
+
+    progress: int
+    in_hand: list[str]
+    statistics: dict[str, Any]
+
+
+class Heartbeat:
+    """Writes ``pulse()`` every HEARTBEAT_SECONDS; calls ``replaced`` when another process has taken the slot."""
+
+    def __init__(self, *, worker: Worker, pulse: Callable[[], Pulse], replaced: Callable[[], None]) -> None:
+        self._worker = worker
+        self._pulse = pulse
+        self._replaced = replaced
+        self._process = psutil.Process()
+        self._loop = Loop("heartbeat", self.beat, seconds=settings.HEARTBEAT_SECONDS)
+        self.start, self.stop = self._loop.start, self._loop.stop
+
+    def beat(self) -> None:
+        pulse = self._pulse()
+        ours = worker_heartbeat(
+            worker=self._worker,
+            progress=pulse.progress,
+            memory_bytes=self._process.memory_info().rss,
+            in_hand=pulse.in_hand,
+            statistics=pulse.statistics,
+        )
+        if not ours:
+            logger.error("another process has taken the slot of %s; this one ends", self._worker.name)
+            self._replaced()

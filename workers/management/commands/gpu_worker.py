@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import faulthandler
+import re
+import signal
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from workers.identity import NameTaken, worker_identity
+
+
+class Command(BaseCommand):
+    help = "Run one worker: it loads models, answers synchronous requests and works on jobs. SIGTERM drains it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--name", default="worker-1", help="unique per data folder (default: worker-1)")
+        parser.add_argument("--device", default=settings.DEVICE, help="auto, cpu, cuda or cuda:N (default: DEVICE)")
+
+    def handle(self, *, name: str, device: str, **options: Any) -> None:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise CommandError(f"--device is {device!r}; give auto, cpu, cuda or cuda:N.")
+        faulthandler.enable()
+        # Blocked before any thread exists, so that all inherit it: the signals wait until this thread asks for them.
+        signals = {signal.SIGTERM, signal.SIGINT}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        try:
+            with worker_identity(name, folder=settings.DATA_DIR / "workers") as worker_id:
+                from workers import process  # imports torch: only a process that becomes a worker pays for it
+
+                worker = process.WorkerProcess(worker_id=worker_id, name=name, device=device)
+                worker.start()
+                signal.sigwait(signals)
+                worker.drain()
+        except (NameTaken, ValueError) as error:
+            raise CommandError(str(error)) from error
+        if worker.exit_code:
+            sys.exit(worker.exit_code)

@@ -1,0 +1,119 @@
+"""One worker process: what it is made of, and the order in which it starts and ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import uuid
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.conf import settings
+
+from scoring.services.chunks import chunks_reclaim_own
+from scoring.services.registry import self_tests_interrupted
+from scoring.services.workers import worker_move, worker_register
+from scoring.states import WorkerState
+from workers import tasks
+from workers.batch import Batch
+from workers.consumer import Consumer
+from workers.engine import Engine
+from workers.engine.types import EngineConfig
+from workers.heartbeat import Heartbeat, Pulse
+from workers.host import Host
+from workers.sync import SyncDesk
+from workers.watchdog import Watchdog
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS: Final = 10.0
+LOAD_SECONDS: Final = 600.0  # a load is one long step: it may take this long before it counts as stalled
+EXIT_REPLACED: Final = 3
+
+
+class WorkerProcess:
+    """Everything this process runs. The row is written first: whatever happens later has somebody to be told of."""
+
+    def __init__(self, *, worker_id: uuid.UUID, name: str, device: str) -> None:
+        self.exit_code = 0
+        self.worker = worker_register(
+            worker_id=worker_id,
+            boot_id=uuid.uuid4(),
+            name=name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            device=device,
+        )
+        chunks_reclaim_own(worker=self.worker)
+        self_tests_interrupted(worker=self.worker)
+        self.engine = Engine(
+            EngineConfig(
+                device=device,
+                threads=settings.ENGINE_THREADS,
+                document_cache_bytes=settings.DOCUMENT_CACHE_BYTES,
+                conversion_folder=settings.DATA_DIR / "converted",
+            )
+        )
+        self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
+        self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
+        self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
+        self.consumer = Consumer(name=name)
+        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
+        self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
+
+    def start(self) -> None:
+        tasks.serve(self)
+        worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
+        for part in (self.heartbeat, self.watchdog, self.host, self.sync, self.batch, self.consumer):
+            part.start()
+        logger.info("worker %s is ready", self.worker.name)
+
+    def wake(self) -> None:
+        self.host.wake()
+        self.batch.wake()
+
+    def drain(self) -> None:
+        """Take nothing new, stop after the micro-batch, give the chunks back, answer who waits, and be gone."""
+        # Whatever hangs below, the process ends in time: a supervisor's SIGKILL would count the chunks as crashed.
+        emergency = threading.Timer(DRAIN_SECONDS, os._exit, (self.exit_code,))
+        emergency.daemon = True
+        emergency.start()
+        worker_move(worker=self.worker, to=WorkerState.DRAINING, reason="stopping")
+        self.consumer.stop(2.0)
+        self.batch.drain(4.0)
+        self.sync.drain(2.0)
+        self.host.stop()
+        self.heartbeat.stop(1.0)
+        self.watchdog.stop()
+        worker_move(worker=self.worker, to=WorkerState.GONE, reason="stopped")
+        self.engine.close()
+        emergency.cancel()
+
+    def _host_changed(self) -> None:
+        self.batch.wake()
+
+    def _pulse(self) -> Pulse:
+        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics())
+
+    def _statistics(self) -> dict[str, Any]:
+        return {
+            "engine": asdict(self.engine.statistics()),
+            "models": self.host.names(),
+            "sync": self.sync.outcomes.snapshot(),
+            "chunks": self.batch.outcomes.snapshot(),
+        }
+
+    def _patience(self) -> float | None:
+        if self.host.loading:
+            return LOAD_SECONDS
+        return float(settings.STALL_SECONDS) if self.engine.busy else None
+
+    def _stalled(self) -> None:
+        worker_move(worker=self.worker, to=WorkerState.STALLED, reason="no progress")
+
+    def _replaced(self) -> None:
+        self.exit_code = EXIT_REPLACED
+        os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for it

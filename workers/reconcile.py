@@ -1,0 +1,89 @@
+"""What no worker can do for itself: take back what dead ones held, and end jobs. Only one process ticks at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import redis
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from scoring import dispatch
+from scoring.models import Chunk, Job, Worker
+from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
+from scoring.services.finalize import jobs_finalize
+from scoring.services.jobs import chunks_cancel
+from scoring.services.registry import self_tests_reclaim
+from scoring.services.workers import ALIVE_STATES, workers_mark_lost
+from scoring.states import ChunkState, JobState
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 2.0
+ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
+ACTOR: Final = "reconciler"
+
+
+class Reconciler:
+    def __init__(self) -> None:
+        self._held_since: float | None = None
+
+    def tick(self) -> None:
+        """One round. Another reconciler at work: nothing to do."""
+        with only_one() as ours:
+            if not ours:
+                return
+            if not self._hold():
+                workers_mark_lost()
+                chunks_reclaim_expired()
+                self_tests_reclaim()
+            for job in Job.objects.filter(state=JobState.CANCELLING):
+                with transaction.atomic():
+                    chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
+            jobs_finalize()
+            wake_if_work_waits()
+
+    def _hold(self) -> bool:
+        """More than half of the workers silent at once is likely our fault, not theirs: wait for one lease time."""
+        silent = Q(heartbeat_at__lt=Now() - liveness())
+        workers = Worker.objects.filter(state__in=ALIVE_STATES)
+        if workers.filter(silent).count() * 2 <= workers.count():
+            self._held_since = None
+            return False
+        if self._held_since is None:
+            self._held_since = time.monotonic()
+            logger.warning("more than half of the workers fell silent at once; holding for one lease time")
+        return time.monotonic() - self._held_since < settings.LEASE_SECONDS
+
+
+@contextlib.contextmanager
+def only_one() -> Iterator[bool]:
+    """Whether this process has the database's lock for reconcilers; lost with the connection."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
+        row = cursor.fetchone()
+    ours = bool(row and row[0])
+    try:
+        yield ours
+    finally:
+        if ours:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+
+
+def wake_if_work_waits() -> None:
+    """Wake-ups may get lost. One in the queue is enough: with no worker running they would pile up."""
+    if not Chunk.objects.filter(state=ChunkState.PENDING, job__state__in=RUNNABLE).exists():
+        return
+    try:
+        unread = dispatch.connection().llen(dispatch.BATCH_QUEUE)
+    except redis.RedisError:
+        return  # workers poll the database as well
+    if not unread:
+        dispatch.workers_wake()

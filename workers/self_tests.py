@@ -1,0 +1,63 @@
+"""A registered model proves itself before anybody is served by it. The test is a load whose warm-up is the proof."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from scoring.services import registry
+from scoring.services.placements import placement_demand
+from workers.engine.types import ModelInfo, ModelSpec, SelfTestReport
+from workers.faults import ModelFault
+
+if TYPE_CHECKING:
+    from workers.host import Host
+
+
+def self_test_next(host: Host) -> bool:
+    """Test one model that waits for it, if any. One that passed stays loaded, one that did not is unloaded."""
+    model = registry.self_test_claim(worker=host.worker)
+    if model is None:
+        return False
+    found: dict[str, Any] = {"revision": model.revision, "facts": {}}
+    reports: list[SelfTestReport] = []
+
+    def prove(spec: ModelSpec, info: ModelInfo) -> None:
+        found.update(revision=info.revision, facts=model_facts(info))
+        reports.append(host.engine.self_test(spec.name))
+        if not reports[0].passed:
+            raise ModelFault("; ".join(check.detail for check in reports[0].checks if not check.passed))
+
+    placement = placement_demand(model=model, worker=host.worker)
+    failure = host.bring_in(placement, prove=prove)
+    report = report_json(reports[0]) if reports else failed_report("load", failure)
+    registry.self_test_finish(model=model, worker=host.worker, passed=not failure, report=report, **found)
+    return True
+
+
+def model_facts(info: ModelInfo) -> dict[str, Any]:
+    """What people want to know of a loaded model, as JSON."""
+    return {
+        "architecture": info.architecture,
+        "execution": info.execution,
+        "dtype": info.dtype,
+        "device": info.device,
+        "max_length": info.max_length,
+        "scale": info.scale,
+        "weight_bytes": info.weight_bytes,
+        "load_seconds": round(info.load_seconds, 3),
+        "maxsim_backend": info.maxsim_backend,
+    }
+
+
+def report_json(report: SelfTestReport) -> dict[str, Any]:
+    return {
+        "passed": report.passed,
+        "checks": [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in report.checks],
+        "golden_scores": [score if math.isfinite(score) else None for score in report.golden_scores],
+    }
+
+
+def failed_report(step: str, sentence: str) -> dict[str, Any]:
+    """The report of a test that did not get as far as a first check."""
+    return {"passed": False, "checks": [{"name": step, "passed": False, "detail": sentence}], "golden_scores": []}

@@ -1,0 +1,256 @@
+"""Synchronous requests: from the message to the reply, without a thread that waits for a model.
+
+A Celery thread acknowledges and hands over; the model's readiness and the engine's answer come as futures. So sixteen
+requests for a model that is still loading do not take the threads that answer for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import redis
+from django.db import Error as DatabaseUnreachable
+from django.db import close_old_connections
+
+from scoring import dispatch
+from scoring.models import ScoringModel
+from scoring.payloads import PayloadError, SyncLabels, SyncReply, SyncRequest
+from scoring.states import ModelState
+from workers.counters import Counters
+from workers.engine import Engine
+from workers.engine.types import (
+    EngineError,
+    ItemStatus,
+    LabelScores,
+    Pairing,
+    Priority,
+    RequestCancelled,
+    ScoringOptions,
+    ScoringOutput,
+    ScoringRequest,
+    Truncation,
+)
+from workers.host import Host
+from workers.loop import Loop
+
+logger = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 0.2
+REPLY_THREADS: Final = 4
+
+
+class Refused(Exception):
+    """An answer in words: ``code`` is for the web's status, the message for the client."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(eq=False, slots=True)
+class InHand:
+    call: SyncRequest
+    deadline: float  # time.monotonic()
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class SyncDesk:
+    def __init__(self, *, host: Host, engine: Engine, worker_name: str) -> None:
+        self.outcomes = Counters()
+        self._host = host
+        self._engine = engine
+        self._worker_name = worker_name
+        self._closed = False
+        self._in_hand: set[InHand] = set()
+        self._lock = threading.Lock()
+        self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="reply")
+        self._watch = Loop("sync-watch", self._drop_the_departed, seconds=WATCH_SECONDS)
+        self.start = self._watch.start
+
+    def answer(self, payload: dict[str, Any]) -> None:
+        """Take one message. Never raises: what is wrong is the reply, and a caller that left gets none."""
+        try:
+            self._take(payload)
+        except redis.RedisError as error:
+            self.outcomes.add("unreachable")
+            logger.warning("a request was dropped, its caller cannot be reached: %s", error)
+
+    def drain(self, seconds: float) -> None:
+        """Take nothing more and wait for what is in hand; then refuse what is left."""
+        self._closed = True
+        end = time.monotonic() + seconds
+        while self._in_hand and time.monotonic() < end:
+            time.sleep(0.05)
+        for hand in self._all():
+            hand.cancelled.set()
+            self._refuse(hand, Refused("shutting_down", "The worker stops; send the request again."))
+        self._watch.stop()
+        self._replies.shutdown()
+
+    def _take(self, payload: dict[str, Any]) -> None:
+        try:
+            call = SyncRequest.from_json(payload)
+        except (PayloadError, TypeError, KeyError) as error:
+            self.outcomes.add("unknown_payload")
+            if isinstance(reply_key := payload.get("reply_key"), str):
+                stranger = _stranger(reply_key)
+                dispatch.reply_acknowledge(stranger)
+                dispatch.reply_send(stranger, SyncReply(error_code="unknown_payload", error_message=str(error)))
+            return
+        if not dispatch.reply_acknowledge(call):
+            self.outcomes.add("dropped")
+            return
+        hand = InHand(call, time.monotonic() + call.deadline - dispatch.clock())
+        with self._lock:
+            self._in_hand.add(hand)
+        try:
+            if self._closed:
+                raise Refused("shutting_down", "The worker stops; send the request again.")
+            model = self._served(call)
+            options = _options(call)
+        except Refused as refusal:
+            self._refuse(hand, refusal)
+            return
+        self._host.ensure(model).add_done_callback(lambda ready: self._submit(hand, options, ready))
+
+    def _served(self, call: SyncRequest) -> ScoringModel:
+        close_old_connections()
+        try:
+            model = ScoringModel.objects.filter(pk=call.model_id).first()
+        except DatabaseUnreachable as error:
+            raise Refused("model_load_failed", "The worker cannot reach its database; try again shortly.") from error
+        if model is None:
+            raise Refused("model_not_served", f"Model '{call.model_name}' is not registered any more.")
+        if model.state != ModelState.AVAILABLE:
+            raise Refused("model_not_served", f"Model '{model.name}' is not served now ({model.get_state_display()}).")
+        return model
+
+    def _submit(self, hand: InHand, options: tuple[Pairing, ScoringOptions], ready: Future[str]) -> None:
+        if error := ready.exception():
+            self._refuse(hand, Refused("model_load_failed", str(error)))
+            return
+        pairing, chosen = options
+        request = ScoringRequest(
+            model=ready.result(),
+            queries=tuple(hand.call.queries),
+            documents=tuple(hand.call.documents),
+            pairing=pairing,
+            priority=Priority.INTERACTIVE,
+            deadline=hand.deadline,
+            cancelled=hand.cancelled,
+            options=chosen,
+        )
+        self._engine.submit(request).add_done_callback(lambda scored: self._scored(hand, scored))
+
+    def _scored(self, hand: InHand, scored: Future[ScoringOutput]) -> None:
+        error = scored.exception()
+        if error is None:
+            self._replies.submit(self._reply, hand, scored.result())
+        elif isinstance(error, RequestCancelled) and hand.cancelled.is_set():
+            self._finished(hand, "dropped")
+        elif isinstance(error, EngineError):
+            self._refuse(hand, Refused(error.code, str(error)))
+        else:
+            logger.error("a request failed", exc_info=error)
+            self._refuse(hand, Refused("internal_error", f"The worker failed: {type(error).__name__}."))
+
+    def _reply(self, hand: InHand, output: ScoringOutput) -> None:
+        self._send(hand, reply_of(output, self._worker_name), "fallback" if output.fallback else "answered")
+
+    def _refuse(self, hand: InHand, refusal: Refused) -> None:
+        reply = SyncReply(error_code=refusal.code, error_message=str(refusal), worker=self._worker_name)
+        self._replies.submit(self._send, hand, reply, refusal.code)
+
+    def _send(self, hand: InHand, reply: SyncReply, outcome: str) -> None:
+        if not self._finished(hand, outcome):
+            return
+        try:
+            dispatch.reply_send(hand.call, reply)
+        except redis.RedisError as error:
+            logger.warning("a reply could not be sent: %s", error)
+
+    def _finished(self, hand: InHand, outcome: str) -> bool:
+        """False: it was finished before."""
+        with self._lock:
+            if hand not in self._in_hand:
+                return False
+            self._in_hand.remove(hand)
+        self.outcomes.add(outcome)
+        return True
+
+    def _drop_the_departed(self) -> None:
+        now = time.monotonic()
+        for hand in self._all():
+            if not hand.cancelled.is_set() and (now > hand.deadline or dispatch.caller_left(hand.call)):
+                hand.cancelled.set()
+
+    def _all(self) -> list[InHand]:
+        with self._lock:
+            return list(self._in_hand)
+
+
+def _stranger(reply_key: str) -> SyncRequest:
+    """Somebody to reply to, of whom nothing else could be read."""
+    return SyncRequest(
+        reply_key=reply_key, model_id="", model_name="", queries=[], documents=[], pairing="", deadline=0.0
+    )
+
+
+def _options(call: SyncRequest) -> tuple[Pairing, ScoringOptions]:
+    given = call.options
+    try:
+        options = ScoringOptions(
+            max_tokens_per_query=given.max_tokens_per_query,
+            max_tokens_per_document=given.max_tokens_per_document,
+            truncation=Truncation(given.truncation),
+            labels=tuple(given.labels),
+            label_token_ids=tuple(given.label_token_ids),
+            apply_softmax=given.apply_softmax,
+            item_first=given.item_first,
+            template=given.template,
+        )
+        return Pairing(call.pairing), options
+    except ValueError as error:
+        raise Refused("unknown_payload", f"The request cannot be read: {error}.") from error
+
+
+def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
+    return SyncReply(
+        scores=numbers(output.scores),
+        raw_scores=numbers(output.raw_scores),
+        statuses=[ItemStatus(status).name.lower() for status in output.status.tolist()],
+        errors={str(pair): code for pair, code in output.errors.items()},
+        truncated_tokens=output.truncated_tokens.tolist(),
+        query_truncated_tokens=output.query_truncated_tokens.tolist(),
+        labels=_labels(output.labels) if output.labels else None,
+        scale=output.scale,
+        prompt_tokens=output.prompt_tokens,
+        cached_documents=output.cached_documents,
+        timings=asdict(output.timings),
+        backend=output.backend,
+        fallback=output.fallback,
+        dtype=output.dtype,
+        revision=output.revision,
+        worker=worker_name,
+    )
+
+
+def _labels(labels: LabelScores) -> SyncLabels:
+    return SyncLabels(
+        labels=list(labels.labels),
+        token_ids=[list(ids) for ids in labels.token_ids],
+        probabilities=[numbers(row) for row in labels.probabilities],
+        logprobs=[numbers(row) for row in labels.logprobs],
+    )
+
+
+def numbers(values: Sequence[float] | np.ndarray[Any, Any]) -> list[float | None]:
+    """JSON has no NaN and no infinity: such an element becomes None."""
+    return [float(value) if np.isfinite(value) else None for value in values]
