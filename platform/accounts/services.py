@@ -96,11 +96,6 @@ def principal_system() -> Principal:
     return Principal(user=None, team=team_default(), token=None, scopes=ALL_SCOPES)
 
 
-def principal_system() -> Principal:
-    """The platform itself, at its own command line: no user, the default team, every scope."""
-    return Principal(user=None, team=team_default(), token=None, scopes=ALL_SCOPES)
-
-
 def principal_of_token(token: ApiToken) -> Principal:
     return Principal(user=token.created_by, team=token.team, token=token, scopes=frozenset(token.scopes))
 
