@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
+import psutil
 import psycopg
 import pytest
 import redis
@@ -62,6 +63,13 @@ class Stack:
         name = name or self.workers[-1]
         self.platform.signal(name, number, restart=restart)
         return name
+
+    def memory_bytes(self, name: str) -> int:
+        """Resident memory of the largest process of the named part (the web server has a master and a worker)."""
+        leader = self.platform.programs[name].process
+        assert leader is not None
+        family = psutil.Process(leader.pid)
+        return max(process.memory_info().rss for process in [family, *family.children(recursive=True)])
 
     def log(self, name: str) -> str:
         return self.platform.log_path(name).read_text(errors="replace")
@@ -118,7 +126,7 @@ def _fresh_database() -> str:
 def _fresh_redis() -> str:
     parts = urlsplit(settings.REDIS_URL)
     address = (
-        urlunsplit(parts._replace(query=f"db={REDIS_DATABASE}"))
+        f"unix://{parts.path}?db={REDIS_DATABASE}"
         if parts.scheme == "unix"
         else urlunsplit(parts._replace(path=f"/{REDIS_DATABASE}"))
     )

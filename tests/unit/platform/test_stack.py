@@ -1,0 +1,59 @@
+"""The test stack itself, and with it the supervisor: workers come, die and come back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.stack import Stack
+
+pytestmark = pytest.mark.stack
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, "it did not happen in time"
+        time.sleep(0.2)
+
+
+def worker_pid(stack: Stack, name: str) -> int | None:
+    """The process id that the worker's own row gives, while it is ready."""
+    with psycopg.connect(stack.database_url) as connection:
+        row = connection.execute(
+            "SELECT pid FROM scoring_worker WHERE name = %s AND state = 'ready'", [name]
+        ).fetchone()
+    return int(row[0]) if row else None
+
+
+def test_the_parts_are_up_and_doctor_agrees(stack: Stack) -> None:
+    wait_for(lambda: worker_pid(stack, "worker-1") is not None)
+    assert stack.client.get("/readyz").json()["status"] == "ok"
+    report = stack.manage("doctor")
+    assert "PostgreSQL 18" in report and "1 ready" in report and "noeviction" in report
+
+
+def test_a_killed_worker_comes_back_under_its_name(stack: Stack) -> None:
+    wait_for(lambda: worker_pid(stack, "worker-1") is not None)
+    first = worker_pid(stack, "worker-1")
+    assert stack.kill_worker(signal.SIGKILL, restart=True) == "worker-1"
+    wait_for(lambda: worker_pid(stack, "worker-1") not in (None, first))
+
+
+def test_a_second_worker_can_join_and_leave(stack: Stack) -> None:
+    name = stack.start_worker()
+    assert name == "worker-2"
+    wait_for(lambda: worker_pid(stack, name) is not None)
+    stack.kill_worker(signal.SIGTERM, name=name)
+    assert stack.workers == ["worker-1"]
+    wait_for(lambda: worker_pid(stack, name) is None)
+
+
+def test_the_web_process_stays_light(stack: Stack) -> None:
+    assert stack.client.get("/livez").is_success
+    memory = stack.memory_bytes("web")
+    assert 0 < memory < 300 << 20, f"{memory / 1e6:.0f} MB"
