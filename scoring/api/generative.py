@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -82,6 +83,7 @@ class GenerativeAnswerSerializer(AnswerSerializer):
     data = GenerativeItemSerializer(many=True)
 
 
+@extend_schema(tags=["scoring"])
 class GenerativeView(ScoringView):
     @operation(
         "Ask a causal model about every item and read the labels' probabilities",

@@ -48,6 +48,7 @@ class OneRenderer(DefaultContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
+@extend_schema(tags=["jobs"])
 class JobViewSet(ResourceViewSet):
     required_scope = "jobs"
     model = Job

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 from django.conf import settings
 from django.db.models import Prefetch, QuerySet
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -73,6 +74,7 @@ CARD: Final = {
 }
 
 
+@extend_schema(tags=["scoring"])
 class CardListView(APIView):
     required_scope: ClassVar[str] = "score"
 
@@ -87,6 +89,7 @@ class CardListView(APIView):
         return Response({"object": "list", "data": [card(model) for model in served]})
 
 
+@extend_schema(tags=["scoring"])
 class CardView(APIView):
     required_scope: ClassVar[str] = "score"
 
@@ -193,6 +196,7 @@ ASKED: Final = {"model": "minilm", "workers": 1}
 STEER: Final = (*READ, 404, 409)
 
 
+@extend_schema(tags=["models"])
 class ModelViewSet(ResourceViewSet):
     required_scope = "models:read"
     write_scope = "models:write"

@@ -86,7 +86,7 @@ def operation(
     return extend_schema(
         operation_id=operation_id,
         summary=summary,
-        description=description or None,
+        description=description or f"{summary}.",
         request=request,
         responses={status: answer, **(other_answers or {}), **refusals},
         examples=examples,

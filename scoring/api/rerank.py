@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -55,6 +55,7 @@ class RerankAnswerSerializer(AnswerSerializer):
     results = RerankResultSerializer(many=True)
 
 
+@extend_schema(tags=["scoring"])
 class RerankView(ScoringView):
     @operation(
         "Rank documents by their relevance to a query",

@@ -32,6 +32,12 @@ class Pagination(CursorPagination):
         except (DjangoValidationError, ValueError) as error:
             raise NotFound("The cursor is not one that a page of this list gave; start without it.") from error
 
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        link = {"type": ["string", "null"], "format": "uri"}
+        shown = f"https://assay.example.org/api/v1/…?{self.cursor_query_param}=cD00ODY"
+        properties = {"results": schema, "next": {**link, "example": shown}, "previous": {**link, "example": None}}
+        return {"type": "object", "properties": properties, "required": list(properties)}
+
     def get_page_size(self, request: Request) -> int | None:
         given = request.query_params.get(self.page_size_query_param)
         if given is not None and not (

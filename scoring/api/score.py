@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -62,6 +63,7 @@ class ScoreAnswerSerializer(AnswerSerializer):
     data = ScoreItemSerializer(many=True)
 
 
+@extend_schema(tags=["scoring"])
 class ScoreView(ScoringView):
     @operation(
         "Score pairs of queries and documents",

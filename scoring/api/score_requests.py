@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -79,6 +79,7 @@ DETAIL: Final[dict[str, Any]] = {
 }
 
 
+@extend_schema(tags=["score requests"])
 class ScoreRequestViewSet(ResourceViewSet):
     required_scope = "score"
     model = ScoreRequest

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, ClassVar, Final
 
-from drf_spectacular.utils import extend_schema_view
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -140,7 +140,7 @@ def set_operations(noun: str, *, file: str, answer: dict[str, Any], preview: dic
     one = noun.removesuffix("s")
     short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
     detail = UploadedSetDetailSerializer
-    return extend_schema_view(
+    operations = extend_schema_view(
         list=operation(
             f"List the team's {noun}", answer=UploadedSetSerializer(many=True), example=short, errors=LISTED
         ),
@@ -173,6 +173,7 @@ def set_operations(noun: str, *, file: str, answer: dict[str, Any], preview: dic
             parameters=PREVIEW_PARAMETERS,
         ),
     )
+    return lambda view: extend_schema(tags=[noun])(operations(view))
 
 
 def preview_body(preview: Preview) -> dict[str, Any]:

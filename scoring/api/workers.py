@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Prefetch, QuerySet
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -55,6 +56,7 @@ WORKER: Final[dict[str, Any]] = {
 }
 
 
+@extend_schema(tags=["workers"])
 class WorkerViewSet(ResourceViewSet):
     required_scope = "models:read"
     model = Worker
