@@ -39,7 +39,7 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
     Raises AssayError 409 ``name_taken``, 422 ``invalid_model`` naming the field.
     """
     model = ScoringModel(created_by=principal.user, **fields)
-    _validate(model)
+    model_check(model)
     try:
         with transaction.atomic():
             model.save(force_insert=True)
@@ -47,17 +47,15 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
             audit_record(verb="model.registered", principal=principal, target=model, detail={"source": model.source})
             transaction.on_commit(dispatch.workers_wake)
     except IntegrityError as error:
-        raise AssayError(
-            "name_taken",
-            f"A model named '{model.name}' is registered already, or another one is the default for {model.kind}.",
-            status=409,
-            param="name",
-        ) from error
+        raise _taken(model) from error
     return model
 
 
 def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) -> ScoringModel:
-    """Set ``fields``. Workers follow within seconds; what decides the scores sends the model back to its self-test."""
+    """Set ``fields``. Workers follow within seconds; what decides the scores sends the model back to its self-test.
+
+    Raises AssayError 409 ``name_taken``, 422 ``invalid_model`` or ``not_changeable``.
+    """
     if unknown := sorted(set(fields) - CHANGEABLE):
         message = f"{', '.join(unknown)} cannot be changed; register another model."
         raise AssayError("not_changeable", message, status=422)
@@ -67,16 +65,19 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
     before = {name: getattr(model, name) for name in changed}
     for name, value in changed.items():
         setattr(model, name, value)
-    _validate(model)
-    with transaction.atomic():
-        if changed.keys() & FOLLOWED_BY_WORKERS:
-            model.generation += 1
-        model.save(update_fields=[*changed, "generation", "updated_at"])
-        detail = {name: [before[name], value] for name, value in changed.items()}
-        audit_record(verb="model.changed", principal=principal, target=model, detail=detail)
-        if changed.keys() & DECIDES_SCORES and model.state in (ModelState.AVAILABLE, ModelState.REJECTED):
-            transition(model, ModelState.REGISTERED, actor=principal.label, reason="changed", detail=detail)
-        transaction.on_commit(dispatch.workers_wake)
+    model_check(model)
+    try:
+        with transaction.atomic():
+            if changed.keys() & FOLLOWED_BY_WORKERS:
+                model.generation += 1
+            model.save(update_fields=[*changed, "generation", "updated_at"])
+            detail = {name: [before[name], value] for name, value in changed.items()}
+            audit_record(verb="model.changed", principal=principal, target=model, detail=detail)
+            if changed.keys() & DECIDES_SCORES and model.state in (ModelState.AVAILABLE, ModelState.REJECTED):
+                transition(model, ModelState.REGISTERED, actor=principal.label, reason="changed", detail=detail)
+            transaction.on_commit(dispatch.workers_wake)
+    except IntegrityError as error:
+        raise _taken(model) from error
     return model
 
 
@@ -189,7 +190,8 @@ def self_tests_reclaim() -> int:
     )
 
 
-def _validate(model: ScoringModel) -> None:
+def model_check(model: ScoringModel) -> None:
+    """Raises AssayError 422 ``invalid_model`` naming the field at fault."""
     try:
         model.clean_fields(exclude=["created_by", "self_test_worker"])
     except ValidationError as error:
@@ -203,6 +205,15 @@ def _validate(model: ScoringModel) -> None:
         raise _invalid("labels", "A generative model needs at least two labels, the positive one first")
     if model.kind != ModelKind.GENERATIVE and (model.labels or model.template):
         raise _invalid("labels", f"Labels and a template belong to generative models; '{model.name}' is a {model.kind}")
+
+
+def _taken(model: ScoringModel) -> AssayError:
+    return AssayError(
+        "name_taken",
+        f"A model named '{model.name}' is registered already, or another one is the default for {model.kind}.",
+        status=409,
+        param="name",
+    )
 
 
 def _invalid(param: str, message: str) -> AssayError:

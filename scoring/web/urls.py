@@ -1,5 +1,42 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path, re_path, register_converter
 
-urlpatterns: list[URLPattern] = []
+from scoring.web import home, job_page, jobs, models, playground, score_requests, sets, uploads, workers
+from scoring.web.set_kinds import SetKindConverter
+
+register_converter(SetKindConverter, "set_kind")
+
+app_name = "web"
+urlpatterns = [
+    path("", home.HomeView.as_view(), name="home"),
+    path("running/", home.RunningJobsView.as_view(), name="running"),
+    path("samples/", home.SamplesView.as_view(), name="samples"),
+    path("jobs/", jobs.JobListView.as_view(), name="job_list"),
+    path("jobs/new/", jobs.JobNewView.as_view(), name="job_new"),
+    path("jobs/new/size/", jobs.JobSizeView.as_view(), name="job_size"),
+    path("jobs/<uuid:pk>/", job_page.JobDetailView.as_view(), name="job_detail"),
+    path("jobs/<uuid:pk>/details/", job_page.JobDetailsView.as_view(), name="job_details"),
+    path("jobs/<uuid:pk>/evaluation/", job_page.JobEvaluationView.as_view(), name="job_evaluation"),
+    path("jobs/<uuid:pk>/progress/", job_page.JobProgressView.as_view(), name="job_progress"),
+    path("jobs/<uuid:pk>/cancel/", jobs.JobCancelView.as_view(), name="job_cancel"),
+    re_path(
+        r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|trec)/$",
+        job_page.JobExportView.as_view(),
+        name="job_export",
+    ),
+    path("try/", playground.TryView.as_view(), name="try"),
+    path("score-requests/", score_requests.ScoreRequestListView.as_view(), name="score_request_list"),
+    path("score-requests/<uuid:pk>/", score_requests.ScoreRequestDetailView.as_view(), name="score_request_detail"),
+    path("models/", models.ModelListView.as_view(), name="model_list"),
+    path("models/<slug:name>/", models.ModelDetailView.as_view(), name="model_detail"),
+    path("models/<slug:name>/placements/", models.ModelPlacementsView.as_view(), name="model_placements"),
+    path("models/<slug:name>/<slug:action>/", models.ModelActionView.as_view(), name="model_action"),
+    path("workers/", workers.WorkerListView.as_view(), name="worker_list"),
+    path("<set_kind:kind>/", sets.SetListView.as_view(), name="set_list"),
+    path("<set_kind:kind>/upload/", uploads.UploadView.as_view(), name="upload"),
+    path("<set_kind:kind>/upload/<uuid:pk>/", uploads.ImportView.as_view(), name="upload_import"),
+    path("<set_kind:kind>/upload/<uuid:pk>/discard/", uploads.DiscardView.as_view(), name="upload_discard"),
+    path("<set_kind:kind>/<uuid:pk>/", sets.SetDetailView.as_view(), name="set_detail"),
+    path("<set_kind:kind>/<uuid:pk>/delete/", sets.SetDeleteView.as_view(), name="set_delete"),
+]

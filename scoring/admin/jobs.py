@@ -1,0 +1,63 @@
+"""Jobs, their chunks and results, and the log of all states."""
+
+from __future__ import annotations
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+
+from assay.api.principal import principal_of
+from assay.errors import AssayError
+from scoring.admin.base import ReadOnlyAdmin
+from scoring.models import Chunk, Job, QueryResult, Transition
+from scoring.services.jobs import job_cancel
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnlyAdmin):
+    list_display = ("name", "state", "model", "pair_count", "team", "created_by", "queued_at", "finished_at")
+    list_filter = ("state", "model", "team")
+    list_select_related = ("model", "team", "created_by")
+    search_fields = ("name", "id")
+    date_hierarchy = "queued_at"
+    actions = ("cancel",)
+
+    def get_view_on_site_url(self, obj: Job | None = None) -> str | None:
+        return reverse("web:job_detail", args=[obj.pk]) if obj is not None else None
+
+    @admin.action(description="Cancel the selected jobs", permissions=["view"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        for job in queryset:
+            try:
+                job_cancel(principal=principal_of(request), job=job)
+                self.message_user(request, f"“{job.name}” is being cancelled.", messages.SUCCESS)
+            except AssayError as refusal:
+                self.message_user(request, refusal.message, messages.ERROR)
+
+
+@admin.register(Chunk)
+class ChunkAdmin(ReadOnlyAdmin):
+    list_display = ("job", "index", "state", "attempts", "cause", "lease_owner", "started_at", "finished_at")
+    list_filter = ("state", "cause")
+    list_select_related = ("job", "lease_owner")
+    search_fields = ("job__name", "job__id")
+    exclude = ("raw_scores", "scores", "statuses")
+    deferred = exclude
+
+
+@admin.register(QueryResult)
+class QueryResultAdmin(ReadOnlyAdmin):
+    list_display = ("job", "query_position", "query", "kept", "scored")
+    list_select_related = ("job", "query")
+    search_fields = ("job__name", "job__id", "query__external_id")
+    exclude = ("positions", "raw_scores", "scores", "statuses")
+    deferred = (*exclude, "query__text", "query__metadata")
+
+
+@admin.register(Transition)
+class TransitionAdmin(ReadOnlyAdmin):
+    list_display = ("at", "entity", "entity_id", "from_state", "to_state", "actor", "reason")
+    list_filter = ("entity", "to_state")
+    search_fields = ("entity_id", "actor")
+    ordering = ("-id",)

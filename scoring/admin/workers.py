@@ -1,0 +1,31 @@
+"""Workers and what is placed on them: written by the workers themselves."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from scoring.admin.base import ReadOnlyAdmin
+from scoring.models import Placement, Worker
+
+
+class PlacementInline(admin.TabularInline[Placement, Worker]):
+    model = Placement
+    can_delete = False
+    extra = 0
+    fields = ("model", "present", "state", "generation", "maxsim_backend", "cause", "loaded_at")
+    readonly_fields = fields
+
+
+@admin.register(Worker)
+class WorkerAdmin(ReadOnlyAdmin):
+    list_display = ("name", "state", "device", "host", "pid", "heartbeat_at", "progress_at", "progress", "memory_bytes")
+    list_filter = ("state", "device")
+    search_fields = ("name", "host")
+    inlines = (PlacementInline,)
+
+
+@admin.register(Placement)
+class PlacementAdmin(ReadOnlyAdmin):
+    list_display = ("model", "worker", "state", "present", "generation", "maxsim_backend", "cause", "loaded_at")
+    list_filter = ("state", "model", "worker")
+    list_select_related = ("model", "worker")

@@ -1,0 +1,133 @@
+"""Registered models: list, detail, and what may be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.generic import TemplateView
+from django.views.generic.base import View
+
+from accounts.scopes import Scope
+from assay.api.principal import Principal
+from assay.web.mixins import PrincipalMixin
+from scoring.models import ScoringModel, Transition
+from scoring.models.scoring_model import ModelKind
+from scoring.selectors.models import models_with_placements
+from scoring.selectors.placements import placements_of_model
+from scoring.services.placements import model_load, model_reload, model_unload
+from scoring.services.registry import model_change, model_disable, model_self_test
+from scoring.web.actions import ActionView
+
+LOG_SHOWN = 12
+
+
+def model_or_404(name: str) -> ScoringModel:
+    model = models_with_placements().filter(name=name).first()
+    if model is None:
+        raise Http404
+    return model
+
+
+BUTTONS: Final = (
+    ("load", "Load"),
+    ("unload", "Unload"),
+    ("reload", "Reload"),
+    ("self-test", "Run the self-test"),
+    ("disable", "Disable"),
+)
+
+
+class ModelListView(PrincipalMixin, TemplateView):
+    required_scope: ClassVar[str] = Scope.MODELS_READ
+    template_name = "models/list.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        may_change = self.principal.may(Scope.MODELS_WRITE)
+        return super().get_context_data(models=models_with_placements(), may_change=may_change, **kwargs)
+
+
+class ModelDetailView(PrincipalMixin, TemplateView):
+    required_scope: ClassVar[str] = Scope.MODELS_READ
+    template_name = "models/detail.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        model = model_or_404(self.kwargs["name"])
+        log = Transition.objects.filter(entity="scoringmodel", entity_id=str(model.pk)).order_by("-id")
+        return super().get_context_data(
+            model=model,
+            placements=placements_of_model(model),
+            log=log[:LOG_SHOWN],
+            actions=BUTTONS,
+            late_interaction=model.kind == ModelKind.LATE_INTERACTION,
+            may_change=self.principal.may(Scope.MODELS_WRITE),
+            **kwargs,
+        )
+
+
+class ModelPlacementsView(PrincipalMixin, View):
+    """What is in force on each worker; renews itself."""
+
+    required_scope: ClassVar[str] = Scope.MODELS_READ
+
+    def get(self, request: HttpRequest, name: str) -> HttpResponse:
+        model = model_or_404(name)
+        context = {"model": model, "placements": placements_of_model(model)}
+        return render(request, "models/_placements.html", context)
+
+
+def _load(principal: Principal, model: ScoringModel) -> str:
+    count = model_load(principal=principal, model=model)
+    return f"{count} worker{'s' if count != 1 else ''} asked to load “{model.name}”."
+
+
+def _unload(principal: Principal, model: ScoringModel) -> str:
+    count = model_unload(principal=principal, model=model)
+    return f"{count} worker{'s' if count != 1 else ''} asked to unload “{model.name}”. It is loaded again when somebody uses it."
+
+
+def _reload(principal: Principal, model: ScoringModel) -> str:
+    count = model_reload(principal=principal, model=model)
+    return (
+        f"{count} worker{'s' if count != 1 else ''} asked to reload “{model.name}”. The old weights serve until then."
+    )
+
+
+def _self_test(principal: Principal, model: ScoringModel) -> str:
+    model_self_test(principal=principal, model=model)
+    return f"“{model.name}” waits for a worker to test it; it is served again when it passes."
+
+
+def _disable(principal: Principal, model: ScoringModel) -> str:
+    model_disable(principal=principal, model=model)
+    return f"“{model.name}” is disabled. A self-test brings it back."
+
+
+def _gpu_maxsim(principal: Principal, model: ScoringModel) -> str:
+    model_change(principal=principal, model=model, gpu_maxsim=not model.gpu_maxsim)
+    return f"GPU MaxSim of “{model.name}” is switched {'on' if model.gpu_maxsim else 'off'}; below you see when each worker follows."
+
+
+ACTIONS: Final[dict[str, Callable[[Principal, ScoringModel], str]]] = {
+    "load": _load,
+    "unload": _unload,
+    "reload": _reload,
+    "self-test": _self_test,
+    "disable": _disable,
+    "gpu-maxsim": _gpu_maxsim,
+}
+
+
+class ModelActionView(ActionView):
+    required_scope: ClassVar[str] = Scope.MODELS_WRITE
+
+    def act(self, *, name: str, action: str) -> str:
+        if action not in ACTIONS:
+            raise Http404
+        return ACTIONS[action](self.principal, model_or_404(name))
+
+    def after(self, *, name: str, action: str) -> str:
+        return reverse("web:model_detail", args=[name])

@@ -1,0 +1,88 @@
+"""Document, query and judgement sets: list, detail, delete."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.paginator import Paginator
+from django.http import Http404
+from django.urls import reverse
+from django.views.generic import DetailView
+from django_filters.views import FilterView
+from django_tables2 import SingleTableMixin
+
+from accounts.scopes import Scope
+from assay.web.mixins import PrincipalMixin
+from scoring.filters import UploadedSetFilter
+from scoring.models.base import UploadedSet
+from scoring.selectors.sets import set_jobs, set_rows, sets_of
+from scoring.services.sets import set_delete
+from scoring.web.actions import ActionView
+from scoring.web.set_kinds import SetKind
+from scoring.web.tables import SetTable
+
+ROWS_PER_PAGE = 25
+JOBS_SHOWN = 20
+
+
+def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
+    uploaded = kind.model.objects.for_team(view.principal.team).select_related("created_by").filter(pk=pk).first()
+    if uploaded is None:
+        raise Http404
+    return uploaded
+
+
+class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
+    required_scope: ClassVar[str] = Scope.JOBS
+    table_class = SetTable
+    filterset_class = UploadedSetFilter
+    template_name = "sets/list.html"
+    paginate_by = 25
+
+    def get_queryset(self) -> Any:
+        return sets_of(self.principal, self.kwargs["kind"].model)
+
+    def get_table_kwargs(self) -> dict[str, Any]:
+        return {"exclude": ("job_count",) if self.kwargs["kind"].slug == "judgement-sets" else ()}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        kind: SetKind = self.kwargs["kind"]
+        is_empty = not self.request.GET and not self.object_list
+        return super().get_context_data(kind=kind, is_empty=is_empty, **kwargs)
+
+
+class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
+    required_scope: ClassVar[str] = Scope.JOBS
+    template_name = "sets/detail.html"
+    context_object_name = "uploaded"
+
+    def get_object(self, queryset: Any = None) -> UploadedSet:
+        return set_or_404(self, self.kwargs["kind"], self.kwargs["pk"])
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        search = self.request.GET.get("search", "").strip()
+        rows = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE)
+        jobs = set_jobs(self.object)
+        return super().get_context_data(
+            kind=self.kwargs["kind"],
+            search=search,
+            page=rows.get_page(self.request.GET.get("page")),
+            jobs=jobs[:JOBS_SHOWN],
+            job_count=jobs.count(),
+            roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},
+            **kwargs,
+        )
+
+
+class SetDeleteView(ActionView):
+    required_scope: ClassVar[str] = Scope.JOBS
+    deleted = False
+
+    def act(self, *, kind: SetKind, pk: Any) -> str:
+        uploaded = set_or_404(self, kind, pk)
+        set_delete(principal=self.principal, uploaded=uploaded)
+        self.deleted = True
+        return f"The {kind.noun} “{uploaded.name}” is deleted."
+
+    def after(self, *, kind: SetKind, pk: Any) -> str:
+        return reverse("web:set_list", args=[kind]) if self.deleted else reverse("web:set_detail", args=[kind, pk])

@@ -1,0 +1,103 @@
+"""The columns of every list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_tables2 as tables
+from django.contrib.humanize.templatetags.humanize import intcomma
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from scoring.models import Job, ScoreRequest
+from scoring.models.base import UploadedSet
+from scoring.templatetags import pages
+from scoring.web.set_kinds import kind_of
+
+NUMBER = {"th": {"class": "num"}, "td": {"class": "num"}}
+
+
+def main_link(url: str, text: str) -> SafeString:
+    return format_html('<a class="main-link break" href="{}">{}</a>', url, text)
+
+
+class MomentColumn(tables.Column):
+    def render(self, value: Any) -> Any:
+        return pages.ago(value)
+
+
+class CountColumn(tables.Column):
+    attrs = NUMBER
+
+    def render(self, value: int) -> str:
+        return intcomma(value)
+
+
+class StateColumn(tables.Column):
+    def render(self, record: Any) -> SafeString:
+        return pages.state(record)
+
+
+class SetTable(tables.Table):
+    """Document, query and judgement sets; the last have no jobs of their own."""
+
+    name = tables.Column()
+    kept = CountColumn("Rows", accessor="counts__kept", order_by="counts__kept")
+    bad = CountColumn("Left out", accessor="counts__bad", order_by="counts__bad")
+    job_count = CountColumn("Jobs", accessor="job_count", default="0")
+    file_name = tables.Column("File", attrs={"td": {"class": "muted break"}})
+    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
+    created_at = MomentColumn("Uploaded", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = "-created_at"
+        empty_text = "No set matches this filter."
+
+    def render_name(self, record: UploadedSet) -> SafeString:
+        return main_link(reverse("web:set_detail", args=[kind_of(record), record.pk]), record.name)
+
+
+class JobTable(tables.Table):
+    name = tables.Column()
+    state = StateColumn()
+    model = tables.Column(attrs={"td": {"class": "break"}}, accessor="model__name")
+    pairs = CountColumn(accessor="pair_count")
+    document_set = tables.Column("Documents", attrs={"td": {"class": "muted break"}}, accessor="document_set__name")
+    query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
+    queued_at = MomentColumn("Submitted", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = "-queued_at"
+        empty_text = "No job matches this filter."
+
+    def render_name(self, record: Job) -> SafeString:
+        return main_link(reverse("web:job_detail", args=[record.pk]), record.name)
+
+
+class ScoreRequestTable(tables.Table):
+    created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
+    endpoint = tables.Column(attrs={"td": {"class": "mono"}})
+    model = tables.Column(accessor="model_name")
+    outcome = tables.Column(accessor="status_code")
+    documents = CountColumn(accessor="document_count")
+    total = tables.Column("Time", accessor="timings__total", attrs=NUMBER, orderable=False, default="—")
+    caller = tables.Column("By", accessor="token", orderable=False, empty_values=(), attrs={"td": {"class": "muted"}})
+
+    class Meta:
+        order_by = "-created_at"
+        empty_text = "No request matches this filter."
+
+    def render_created_at(self, record: ScoreRequest) -> SafeString:
+        url = reverse("web:score_request_detail", args=[record.pk])
+        return format_html('<a class="main-link" href="{}">{}</a>', url, pages.ago(record.created_at))
+
+    def render_outcome(self, record: ScoreRequest) -> SafeString:
+        good = record.status_code < 400
+        return pages.chip(f"{record.status_code} {record.error_code or 'ok'}", "ok" if good else "bad")
+
+    def render_total(self, value: float) -> str:
+        return pages.milliseconds(value)
+
+    def render_caller(self, record: ScoreRequest) -> str:
+        return f"token {record.token.name}" if record.token else str(record.created_by or "system")

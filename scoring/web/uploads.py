@@ -1,0 +1,181 @@
+"""Upload in three steps: the file, its columns, the check and import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, ClassVar
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.generic import FormView
+from django.views.generic.base import View
+
+from accounts.scopes import Scope
+from assay.errors import AssayError
+from assay.web.mixins import PrincipalMixin, reload_page
+from scoring.models import Upload
+from scoring.services.imports import Preview, import_kind, set_import, upload_preview
+from scoring.services.uploads import upload_discard, upload_known, upload_stage
+from scoring.web.actions import ActionView
+from scoring.web.forms import FileForm
+from scoring.web.set_kinds import SetKind
+
+ROWS_SHOWN = 10
+PROBLEMS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChoice:
+    """One field to be filled from a column. ``guessed``: nobody chose the column yet."""
+
+    name: str
+    required: bool
+    column: str | None
+    guessed: bool
+
+    @property
+    def label(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPage:
+    """Everything the second and third step show."""
+
+    kind: SetKind
+    upload: Upload
+    preview: Preview
+    roles: list[RoleChoice]
+    name: str
+    error: str = ""
+
+    @property
+    def rows(self) -> list[Any]:
+        return [
+            (row, [row.values.get(column, "") for column in self.preview.columns])
+            for row in self.preview.rows[:ROWS_SHOWN]
+        ]
+
+    @property
+    def problems(self) -> list[Any]:
+        return self.preview.report.problems[:PROBLEMS_SHOWN]
+
+    @property
+    def more_problems(self) -> int:
+        return self.preview.report.bad - len(self.problems)
+
+    @property
+    def role_of(self) -> dict[str, str]:
+        return {role.column: role.label for role in self.roles if role.column}
+
+    @property
+    def importable(self) -> bool:
+        return not self.preview.mapping_error and self.preview.report.kept > 0
+
+
+class UploadView(PrincipalMixin, FormView[FileForm]):
+    required_scope: ClassVar[str] = Scope.JOBS
+    form_class = FileForm
+    template_name = "sets/upload.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(kind=self.kwargs["kind"], **kwargs)
+
+    def form_valid(self, form: FileForm) -> HttpResponse:
+        kind, file = self.kwargs["kind"], form.cleaned_data["file"]
+        existing = upload_known(principal=self.principal, kind_name=kind.import_name, file=file.file)
+        if existing is not None:
+            return self.render_to_response(self.get_context_data(form=form, existing=existing, file_name=file.name))
+        try:
+            upload = upload_stage(principal=self.principal, kind_name=kind.import_name, file=file)
+        except AssayError as refusal:
+            form.add_error("file", refusal.message)
+            return self.form_invalid(form)
+        url = reverse("web:upload_import", args=[kind, upload.pk])
+        # To htmx a redirect would be invisible: it would load the next page into the form's place.
+        return reload_page(url) if self.request.htmx else HttpResponseRedirect(url)
+
+
+class ImportView(PrincipalMixin, View):
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def get(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponse:
+        upload = upload_or_404(self, kind, pk)
+        try:
+            page = import_page(kind, upload, mapping=None)
+        except AssayError as refusal:
+            upload_discard(upload=upload)
+            messages.error(request, f"{upload.file_name}: {refusal.message}")
+            return HttpResponseRedirect(reverse("web:upload", args=[kind]))
+        return render(request, "sets/import.html", {"page": page, "view": self})
+
+    def post(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponse:
+        """``do``: ``check`` the mapping given, ``import`` all rows, or ``keep`` the good ones."""
+        upload = upload_or_404(self, kind, pk)
+        mapping = {role.name: request.POST.get(role.name) or None for role in import_kind(kind.import_name).roles}
+        name, error = request.POST.get("name", ""), ""
+        if request.POST.get("do") in ("import", "keep"):
+            try:
+                return self._import(upload, kind, name, mapping, keep_good_rows=request.POST["do"] == "keep")
+            except AssayError as refusal:
+                error = refusal.message
+        page = import_page(kind, upload, mapping=mapping, name=name, error=error)
+        template = "sets/_import.html" if request.htmx else "sets/import.html"
+        return render(request, template, {"page": page, "view": self})
+
+    def _import(
+        self, upload: Upload, kind: SetKind, name: str, mapping: dict[str, Any], *, keep_good_rows: bool
+    ) -> HttpResponse:
+        with upload.file.open("rb") as file:
+            uploaded, _ = set_import(
+                principal=self.principal,
+                kind_name=kind.import_name,
+                name=name,
+                file=file,
+                file_name=upload.file_name,
+                mapping=mapping,
+                keep_good_rows=keep_good_rows,
+            )
+        upload_discard(upload=upload)
+        messages.success(self.request, f"{uploaded.counts['kept']:,} {kind.rows} are in the new {kind.noun}.")
+        return HttpResponseRedirect(reverse("web:set_detail", args=[kind, uploaded.pk]))
+
+
+class DiscardView(ActionView):
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def act(self, *, kind: SetKind, pk: Any) -> str:
+        upload = upload_or_404(self, kind, pk)
+        upload_discard(upload=upload)
+        return f"{upload.file_name} was removed; nothing was imported."
+
+    def after(self, *, kind: SetKind, pk: Any) -> str:
+        return reverse("web:set_list", args=[kind])
+
+
+def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
+    upload = Upload.objects.for_team(view.principal.team).filter(pk=pk, kind=kind.import_name).first()
+    if upload is None:
+        raise Http404
+    return upload
+
+
+def import_page(
+    kind: SetKind, upload: Upload, *, mapping: dict[str, Any] | None, name: str | None = None, error: str = ""
+) -> ImportPage:
+    """Read the file under ``mapping``, or under a guessed one. Raises AssayError 422 for a file that cannot be read."""
+    with upload.file.open("rb") as file:
+        preview = upload_preview(kind_name=kind.import_name, file=file, mapping=mapping)
+    roles = [
+        RoleChoice(role.name, role.required, preview.mapping.get(role.name), mapping is None)
+        for role in import_kind(kind.import_name).roles
+    ]
+    return ImportPage(kind, upload, preview, roles, _name_from(upload) if name is None else name, error)
+
+
+def _name_from(upload: Upload) -> str:
+    words = PurePath(upload.file_name).stem.replace("_", " ").replace("-", " ").strip()
+    return (words[:1].upper() + words[1:])[:200] or "Upload"

@@ -1,0 +1,102 @@
+// What the pages do beyond HTML and htmx: theme, keyboard, file drop, copy. Everything works without it.
+"use strict";
+
+// Runs in the head, before the first paint, so that a chosen theme does not flash.
+const root = document.documentElement;
+const stored = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+const store = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private window: the choice lasts for this page */ } };
+const applyTheme = (theme) => theme === "light" || theme === "dark" ? root.dataset.theme = theme : delete root.dataset.theme;
+applyTheme(stored("theme"));
+root.classList.add("scripted");
+
+function themeChoice() {
+  const select = document.querySelector("[data-theme-choice]");
+  if (!select) return;
+  select.closest("[hidden]").hidden = false;
+  select.value = stored("theme") || "auto";
+  select.addEventListener("change", () => { store("theme", select.value); applyTheme(select.value); });
+}
+
+// On a narrow screen the navigation folds behind a button; without this script it stays open.
+function menu() {
+  const button = document.querySelector("[data-menu]");
+  button?.addEventListener("click", () => button.setAttribute("aria-expanded", String(button.ariaExpanded !== "true")));
+}
+
+// Elements carry their shortcut in data-key: "j", or "g j" for two keys in a row.
+function keyboard() {
+  const help = document.getElementById("help");
+  const toggle = document.getElementById("keys-on");
+  if (!help || !toggle) return;
+  toggle.checked = stored("keys") !== "off";
+  toggle.addEventListener("change", () => store("keys", toggle.checked ? "on" : "off"));
+  document.querySelectorAll("[data-help]").forEach((button) => { button.hidden = false; button.addEventListener("click", () => help.showModal()); });
+  let before = "";
+  let timer = 0;
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select, [contenteditable]");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey || help.open || !toggle.checked) return;
+    const key = before ? `${before} ${event.key}` : event.key;
+    clearTimeout(timer);
+    before = "";
+    if (key === "g") {
+      before = "g";
+      timer = setTimeout(() => { before = ""; }, 1200);
+    } else if (key === "?") {
+      help.showModal();
+    } else if (key === "/") {
+      const search = document.querySelector("[data-search]");
+      if (search) { event.preventDefault(); search.focus(); search.select(); }
+    } else {
+      const target = document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+      if (target) { event.preventDefault(); target.click(); }
+    }
+  });
+}
+
+// A file may be dropped anywhere on a page that takes one.
+function fileDrop() {
+  const zone = document.querySelector("[data-drop]");
+  const input = zone?.querySelector("input[type=file]");
+  if (!input) return;
+  const mark = (on) => zone.classList.toggle("over", on);
+  document.addEventListener("dragover", (event) => { event.preventDefault(); mark(true); });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) mark(false); });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    mark(false);
+    if (event.dataTransfer.files.length) { input.files = event.dataTransfer.files; input.dispatchEvent(new Event("change", { bubbles: true })); }
+  });
+}
+
+function uploadProgress() {
+  const bar = document.querySelector("[data-upload-progress]");
+  if (!bar) return;
+  document.body.addEventListener("htmx:xhr:progress", (event) => {
+    if (!event.detail.lengthComputable) return;
+    bar.closest("[hidden]")?.removeAttribute("hidden");
+    bar.value = event.detail.loaded / event.detail.total;
+  });
+}
+
+function copyButtons() {
+  if (!navigator.clipboard) return;
+  document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  button.textContent = "Copied";
+});
+
+document.addEventListener("DOMContentLoaded", () => {
+  themeChoice();
+  menu();
+  keyboard();
+  fileDrop();
+  uploadProgress();
+  copyButtons();
+  document.body.addEventListener("htmx:afterSettle", copyButtons);
+});
