@@ -80,8 +80,10 @@ class JobDetailSerializer(JobSerializer):
 
 
 class ResultsQuerySerializer(StrictSerializer):
+    aliases: ClassVar[Mapping[str, str]] = {"top_k": "top_n"}
+
     query_id = TextField(required=False, help_text="Only this query, by its id in the uploaded file")
-    top = serializers.IntegerField(default=10, min_value=1, max_value=MAX_TOP, help_text="Documents per query")
+    top_n = serializers.IntegerField(default=10, min_value=1, max_value=MAX_TOP, help_text="Documents per query")
     start = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1, help_text="Ranks passed over")
     texts = serializers.BooleanField(default=False, help_text="With titles and texts")
 

@@ -122,7 +122,7 @@ class JobViewSet(ResourceViewSet):
         if "query_id" in query:
             rows = rows.filter(query__external_id=query["query_id"])
         page = self.paginate_queryset(rows) or []
-        ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top"])
+        ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top_n"])
         return self.get_paginated_response(
             [shapes.result_body(*pair, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
         )

@@ -178,16 +178,15 @@ def set_operations(noun: str, *, file: str, answer: dict[str, Any], preview: dic
 
 def preview_body(preview: Preview) -> dict[str, Any]:
     rows = [{"line": row.line, "values": row.values, "problem": row.problem} for row in preview.rows]
-    body = {
+    return {
         "file_format": preview.file_format,
-        "columns": preview.columns,
-        "mapping": preview.mapping,
+        "columns": _readable(preview.columns),
+        "mapping": _readable(preview.mapping),
         "mapping_error": preview.mapping_error,
         "rows": _readable(rows),
         "counts": preview.report.counts(),
         "problems": [problem.to_json() for problem in preview.report.problems],
     }
-    return body
 
 
 def _readable(value: Any) -> Any:
