@@ -46,7 +46,7 @@ class Loop:
         while not self._stopping.is_set():
             # Cleared before the step looks, so that a wake-up during the step is not lost.
             self._wake.clear()
-            if not self._one_step():
+            if not self._one_step() and not self._stopping.is_set():
                 self._wake.wait(self._seconds)
         connections.close_all()
 
