@@ -1,0 +1,76 @@
+"""The ground floor's own commands."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import ApiToken, Team
+from accounts.services import token_authenticate, token_create
+
+pytestmark = pytest.mark.django_db
+
+
+def output_of(*command: str) -> str:
+    out = io.StringIO()
+    call_command(*command, stdout=out)
+    return out.getvalue()
+
+
+def test_create_token_prints_a_secret_that_works() -> None:
+    token = token_authenticate(secret=output_of("create_token", "--name", "ci", "--scopes", "score", "jobs").strip())
+    assert token is not None
+    assert (token.name, token.scopes, token.team.name) == ("ci", ["jobs", "score"], "default")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scopes", "everything"], "given: everything"),
+        (["--team", "nobody's"], r"There is no team .*; the teams are: other"),
+    ],
+)
+def test_create_token_says_what_it_cannot_do(arguments: list[str], message: str) -> None:
+    Team.objects.create(name="other")
+    with pytest.raises(CommandError, match=message):
+        output_of("create_token", "--name", "ci", *arguments)
+    assert not ApiToken.objects.exists()
+
+
+def test_doctor_names_what_is_wrong(capsys: pytest.CaptureFixture[str], settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="2 of 4 parts have a problem"):
+        call_command("doctor", stdout=out, no_color=True)
+    lines = {line.split()[0]: line.split()[1] for line in out.getvalue().splitlines()}
+    assert lines == {"database": "ok", "redis": "problem", "disk": "ok", "workers": "problem"}
+
+
+def test_tokens_are_revoked_in_the_admin(client: Client, admin: User, team: Team) -> None:
+    token, secret = token_create(team=team, name="t", scopes=["score"])
+    client.force_login(admin)
+    form = {"action": "revoke", "_selected_action": [token.pk]}
+    assert client.post(reverse("admin:accounts_apitoken_changelist"), form).status_code == 302
+    assert token_authenticate(secret=secret) is None
+
+
+def test_the_api_s_pages_bring_no_inline_script(client: Client) -> None:
+    page = client.get("/api/docs/")
+    assert page.status_code == 200
+    assert "script-src 'self';" in page["Content-Security-Policy"] + ";"
+    assert "<script>" not in page.content.decode()
+
+
+def test_every_admin_list_opens(client: Client, admin: User) -> None:
+    from django.contrib.admin import site
+
+    client.force_login(admin)
+    for model in site._registry:
+        address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        assert client.get(address).status_code == 200, address
