@@ -76,9 +76,7 @@ def test_a_zombie_cannot_overwrite(model: ScoringModel, make_job: MakeJob, make_
     assert Chunk.objects.get().report == {"worker": "heir"}
 
 
-def test_the_cause_is_told_by_the_owners_row(
-    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker
-) -> None:
+def test_the_cause_is_told_by_the_owners_row(model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker) -> None:
     make_job(model, chunks=3)
     alive, silent, restarted = make_worker("alive"), make_worker("silent"), make_worker("restarted")
     for worker in (alive, silent, restarted):

@@ -10,7 +10,7 @@ import pytest
 import redis
 from django.db import connection
 from django.db.models.functions import Now
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from assay.api.principal import Principal
 from scoring import dispatch
@@ -98,7 +98,7 @@ def test_one_silent_worker_of_three_is_lost(model: ScoringModel, make_job: MakeJ
 
 
 def test_when_most_workers_fall_silent_at_once_it_waits(
-    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker, settings: SettingsWrapper
+    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker, settings: Settings
 ) -> None:
     make_job(model)
     workers = [make_worker(f"worker-{n}") for n in range(3)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django import Settings
 
 from scoring.models import ScoringModel
 from scoring.services.bundled import BUNDLED, MINILM
@@ -13,7 +13,7 @@ from workers.sources import SourceError, model_spec, source_folder
 
 
 @pytest.fixture
-def root(tmp_path: Path, settings: SettingsWrapper) -> Path:
+def root(tmp_path: Path, settings: Settings) -> Path:
     root = tmp_path / "models"
     (root / "small").mkdir(parents=True)
     (root / "small" / "config.json").write_text("{}")
