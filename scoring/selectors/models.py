@@ -24,7 +24,7 @@ def models_served() -> QuerySet[ScoringModel]:
 def models_with_placements() -> QuerySet[ScoringModel]:
     """Every model with ``ready_count``: on how many live workers it is ready."""
     ready = Q(placements__state=PlacementState.READY, placements__worker__state=WorkerState.READY)
-    return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready))
+    return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready)).order_by("name")
 
 
 def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:

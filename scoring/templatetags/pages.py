@@ -76,7 +76,7 @@ def navigation(context: Context) -> list[Group]:
 
 
 @register.simple_tag(takes_context=True)
-def page_link(context: Context, name: str, value: int, drop: str = "") -> str:
+def page_link(context: Context, name: str, value: object, drop: str = "") -> str:
     """The present address with one parameter changed, and another gone that made sense only with the old value."""
     parameters = context["request"].GET.copy()
     parameters.pop(drop, None)

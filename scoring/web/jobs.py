@@ -61,6 +61,15 @@ class JobNewView(PrincipalMixin, FormView[JobForm]):
         named = {name: self.request.GET.get(name) for name in ("document_set", "query_set", "model")}
         return {"top_k": DEFAULT_TOP_K, "priority": 0, "form_key": uuid.uuid4().hex, **named}
 
+    def get_form(self, form_class: Any = None) -> JobForm:
+        """Where there is only one choice, it is made."""
+        form = super().get_form(form_class)
+        for name in ("document_set", "query_set", "model"):
+            choices = form.fields[name].queryset.values_list("pk", flat=True)[:2]  # type: ignore[attr-defined]
+            if not form.initial[name] and len(choices) == 1:
+                form.initial[name] = choices[0]
+        return form
+
     def get_form_kwargs(self) -> dict[str, Any]:
         return {**super().get_form_kwargs(), "principal": self.principal}
 

@@ -16,10 +16,22 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
+from scoring.selectors.models import models_served
 from scoring.services.scoring import ScoredItem, ScoringAnswer, scoring_run
 from scoring.web.forms import TryForm
 
 ENDPOINT = "page /try/"
+EXAMPLE = {
+    "query": "How do I get limescale out of my kettle?",
+    "documents": "\n".join(
+        [
+            "Fill the kettle half with water, stir in two spoonfuls of citric acid and let it stand for half an hour.",
+            "A kettle of fish was a Scottish picnic: salmon, boiled in the river's own water.",
+            "Vinegar takes the lime off taps and shower heads; wrap them in a soaked cloth over night.",
+            "Water boils at a lower temperature the higher up the mountain you are.",
+        ]
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,9 @@ class TryView(PrincipalMixin, FormView[TryForm]):
     template_name = "try/try.html"
 
     def get_initial(self) -> dict[str, Any]:
-        return {"model": self.request.GET.get("model")}
+        default = models_served().filter(is_default=True, kind=ModelKind.LATE_INTERACTION).first()
+        model = self.request.GET.get("model") or (default.name if default else None)
+        return {"model": model, **(EXAMPLE if "example" in self.request.GET else {})}
 
     def form_valid(self, form: TryForm) -> HttpResponse:
         model, query, documents = (form.cleaned_data[name] for name in ("model", "query", "documents"))

@@ -61,10 +61,10 @@ class SetTable(tables.Table):
 class JobTable(tables.Table):
     name = tables.Column()
     state = StateColumn()
-    model = tables.Column(attrs={"td": {"class": "break"}}, accessor="model__name")
-    pairs = CountColumn(accessor="pair_count")
-    document_set = tables.Column("Documents", attrs={"td": {"class": "muted break"}}, accessor="document_set__name")
+    model = tables.Column("Model", accessor="model__name")
+    pairs = CountColumn("Pairs", accessor="pair_count")
     query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
+    document_set = tables.Column("Documents", attrs={"td": {"class": "muted break"}}, accessor="document_set__name")
     queued_at = MomentColumn("Submitted", attrs={"td": {"class": "nowrap muted"}})
 
     class Meta:
@@ -78,9 +78,9 @@ class JobTable(tables.Table):
 class ScoreRequestTable(tables.Table):
     created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
     endpoint = tables.Column(attrs={"td": {"class": "mono"}})
-    model = tables.Column(accessor="model_name")
-    outcome = tables.Column(accessor="status_code")
-    documents = CountColumn(accessor="document_count")
+    model = tables.Column("Model", accessor="model_name")
+    outcome = tables.Column("Outcome", accessor="status_code")
+    documents = CountColumn("Documents", accessor="document_count")
     total = tables.Column("Time", accessor="timings__total", attrs=NUMBER, orderable=False, default="—")
     caller = tables.Column("By", accessor="token", orderable=False, empty_values=(), attrs={"td": {"class": "muted"}})
 

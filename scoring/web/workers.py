@@ -41,12 +41,12 @@ class WorkerCard:
 
     @property
     def counters(self) -> list[tuple[str, int]]:
-        statistics = self.worker.statistics
-        return [(title, statistics[name]) for name, title in COUNTERS if statistics.get(name)]
+        engine = self.worker.statistics.get("engine", {})
+        return [(title, engine[name]) for name, title in COUNTERS if engine.get(name)]
 
     @property
     def cache(self) -> dict[str, Any] | None:
-        return self.worker.statistics.get("document_cache")
+        return self.worker.statistics.get("engine", {}).get("document_cache")
 
 
 def worker_cards() -> list[WorkerCard]:

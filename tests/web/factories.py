@@ -1,0 +1,155 @@
+"""Rows for the pages, made by the services that make them in earnest. Scores count shared words, where no engine runs."""
+
+from __future__ import annotations
+
+import io
+import re
+import uuid
+from typing import Any
+
+import numpy as np
+from django.contrib.auth.models import User
+
+from accounts.services import principal_of_user
+from assay.api.principal import Principal
+from scoring.models import Document, DocumentSet, Job, Placement, Query, QuerySet, ScoringModel, Worker
+from scoring.models.base import UploadedSet
+from scoring.models.scoring_model import ModelKind
+from scoring.ranking import ScoreBlock
+from scoring.services.chunks import chunk_complete, chunk_lease
+from scoring.services.finalize import jobs_finalize
+from scoring.services.imports import set_import
+from scoring.services.jobs import job_submit
+from scoring.services.placements import placement_demand, placement_move
+from scoring.services.registry import model_register, self_test_claim, self_test_finish
+from scoring.services.workers import worker_heartbeat, worker_move, worker_register
+from scoring.states import ITEM_STATUSES, ItemStatus, PlacementState, WorkerState
+
+DOCUMENTS = (
+    "id,title,body\n"
+    "d1,Ticks,Pull the tick straight out with tweezers\n"
+    "d2,Kettle,Descale the kettle with citric acid\n"
+    "d3,Nothing,\n"
+)
+QUERIES = "id\ttext\nq1\thow do I pull out a tick\nq2\tdescale a kettle\n"
+JUDGEMENTS = "q1 0 d1 2\nq1 0 d2 0\nq2 0 d2 1\n"
+REPORT = {
+    "passed": True,
+    "checks": [
+        {"name": "order", "passed": True, "detail": "The relevant text scored 0.62, the irrelevant one 0.08."},
+        {"name": "batch_agrees", "passed": True, "detail": "Alone and in a batch differ by at most 0.0000004."},
+    ],
+    "golden_scores": [0.62, 0.08],
+}
+FACTS = {
+    "architecture": "BertModel",
+    "execution": "packed",
+    "scale": "maxsim",
+    "dtype": "float32",
+    "device": "cpu",
+    "max_length": 512,
+    "weight_bytes": 90_868_376,
+    "load_seconds": 0.42,
+}
+
+
+def principal(user: User) -> Principal:
+    return principal_of_user(user)
+
+
+def imported(user: User, kind: str, content: str, *, name: str, file_name: str = "file.csv", **options: Any) -> UploadedSet:
+    file = io.BytesIO(content.encode())
+    uploaded, _ = set_import(
+        principal=principal(user), kind_name=kind, name=name, file=file, file_name=file_name, **options
+    )
+    return uploaded
+
+
+def sample_sets(user: User) -> tuple[Any, Any, Any]:
+    """A document set, a query set, a judgement set."""
+    return (
+        imported(user, "documents", DOCUMENTS, name="Advice", file_name="advice.csv"),
+        imported(user, "queries", QUERIES, name="Questions", file_name="questions.tsv"),
+        imported(user, "judgements", JUDGEMENTS, name="Grades", file_name="grades.txt"),
+    )
+
+
+def live_worker(name: str = "worker-1") -> Worker:
+    worker = worker_register(worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name=name, host="host", pid=7, device="cpu")
+    worker_move(worker=worker, to=WorkerState.READY, reason="tests")
+    worker_heartbeat(
+        worker=worker, progress=3, memory_bytes=512 << 20, in_hand=[], statistics={"engine": {"sequences": 1200}}
+    )
+    return worker
+
+
+def served_model(user: User, worker: Worker, *, name: str = "late", kind: ModelKind = ModelKind.LATE_INTERACTION) -> ScoringModel:
+    labels = ["yes", "no"] if kind == ModelKind.GENERATIVE else []
+    model_register(principal=principal(user), name=name, kind=kind, source=f"package:some/{name}", labels=labels)
+    model = self_test_claim(worker=worker)
+    assert model is not None
+    finished = self_test_finish(
+        model=model, worker=worker, passed=True, report=REPORT, revision="0123456789abcdef", facts=FACTS
+    )
+    assert finished
+    return ScoringModel.objects.get(pk=model.pk)
+
+
+def placed(model: ScoringModel, worker: Worker) -> Placement:
+    placement = placement_demand(model=model, worker=worker)
+    for state in (PlacementState.LOADING, PlacementState.WARMING):
+        placement_move(placement=placement, to=state, reason="tests")
+    placement_move(
+        placement=placement, to=PlacementState.READY, reason="tests", generation=model.generation, maxsim_backend="cpu"
+    )
+    return placement
+
+
+def submitted(user: User, model: ScoringModel, documents: DocumentSet, queries: QuerySet, **options: Any) -> Job:
+    job, _ = job_submit(
+        principal=principal(user), name=options.pop("name", ""), model=model, document_set=documents, query_set=queries, **options
+    )
+    return job
+
+
+def work(worker: Worker, *, chunks: int | None = None) -> int:
+    """Score pending chunks, all of them or the next few. Returns how many."""
+    done = 0
+    while (chunks is None or done < chunks) and (chunk := chunk_lease(worker=worker)) is not None:
+        queries = _slice(Query.objects.filter(query_set=chunk.job.query_set_id), chunk.query_start, chunk.query_count)
+        documents = _slice(
+            Document.objects.filter(document_set=chunk.job.document_set_id), chunk.document_start, chunk.document_count
+        )
+        chunk_complete(
+            chunk=chunk,
+            worker=worker,
+            block=_block(queries, documents),
+            report={"backend": "cpu", "dtype": "float32", "prompt_tokens": 100},
+        )
+        done += 1
+    return done
+
+
+def finished(user: User, model: ScoringModel, worker: Worker, documents: Any, queries: Any, **options: Any) -> Job:
+    job = submitted(user, model, documents, queries, **options)
+    work(worker)
+    jobs_finalize()
+    job.refresh_from_db()
+    return job
+
+
+def _slice(rows: Any, start: int, count: int) -> list[Any]:
+    return list(rows.filter(position__gte=start, position__lt=start + count).order_by("position"))
+
+
+def _block(queries: list[Query], documents: list[Document]) -> ScoreBlock:
+    raw = np.array([[_overlap(query.text, document.text) for document in documents] for query in queries], np.float32)
+    raw[:, [document.is_empty for document in documents]] = np.nan
+    empty = ITEM_STATUSES.index(ItemStatus.EMPTY)
+    statuses = np.where(np.isnan(raw), empty, 0).astype(np.uint8)
+    return ScoreBlock(raw, raw, statuses)
+
+
+def _overlap(query: str, text: str) -> float:
+    words, there = (set(re.findall(r"\w+", part.lower())) for part in (query, text))
+    return len(words & there) / (len(words) * (1 + len(there)) ** 0.3) if words else 0.0
