@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from dataclasses import replace
 from functools import cache
@@ -27,6 +28,7 @@ ANSWER_TASK: Final = "workers.answer"
 WAKE_TASK: Final = "workers.wake"
 ACK_SECONDS: Final = 1.5
 REPLY_TTL_SECONDS: Final = 60
+SOCKET_SECONDS: Final = 5.0
 ACK: Final = "taken"
 
 logger = logging.getLogger(__name__)
@@ -35,7 +37,9 @@ logger = logging.getLogger(__name__)
 @cache
 def connection() -> redis.Redis:
     """This process's Redis connection pool (created on first use, after any fork)."""
-    return redis.Redis.from_url(settings.REDIS_URL, decode_responses=True, health_check_interval=30)
+    return redis.Redis.from_url(
+        settings.REDIS_URL, decode_responses=True, health_check_interval=30, socket_timeout=SOCKET_SECONDS
+    )
 
 
 def gone_key(reply_key: str) -> str:
@@ -139,8 +143,13 @@ def _push(key: str, value: str) -> None:
 
 
 def _pop(key: str, seconds: float) -> str | None:
-    popped: Any = connection().blpop([key], timeout=max(seconds, 0.01))
-    return popped[1] if popped else None
+    """Wait in slices shorter than the socket's own timeout, which tells a dead server from a slow model."""
+    end = time.monotonic() + seconds
+    while True:
+        left = end - time.monotonic()
+        popped: Any = connection().blpop([key], timeout=min(max(left, 0.01), SOCKET_SECONDS / 2))
+        if popped or left <= SOCKET_SECONDS / 2:
+            return popped[1] if popped else None
 
 
 def _leave(reply_key: str) -> None:

@@ -29,6 +29,7 @@ from scoring.api.synchronous import (
 )
 from scoring.payloads import SyncLabels
 from scoring.selectors.models import GENERATIVE
+from scoring.services.scoring import decimal
 
 MAX_LABELS = 128
 
@@ -142,6 +143,6 @@ def labels_of(labels: SyncLabels | None, index: int) -> list[dict[str, Any]]:
         return []
     columns = zip(labels.labels, labels.token_ids, labels.probabilities[index], labels.logprobs[index], strict=True)
     return [
-        {"label": label, "token_ids": token_ids, "probability": probability, "logprob": logprob}
+        {"label": label, "token_ids": token_ids, "probability": decimal(probability), "logprob": decimal(logprob)}
         for label, token_ids, probability, logprob in columns
     ]

@@ -22,7 +22,7 @@ class StoredRequestSerializer(serializers.Serializer[Any]):
     endpoint = serializers.CharField()
     model = serializers.CharField(source="model_name")
     model_revision = serializers.CharField()
-    request_id = serializers.CharField(help_text="As the client sent it")
+    request_id = serializers.CharField(help_text="The client's X-Request-Id, or the one it was given")
     token = serializers.SerializerMethodField(help_text="Name of the API token; null for a browser")
     status_code = serializers.IntegerField()
     error_code = serializers.CharField(help_text="Empty when it was answered")

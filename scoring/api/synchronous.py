@@ -25,7 +25,7 @@ from scoring.states import ItemStatus
 PHASES: Final = ("queue", "tokenise", "forward", "maxsim", "total")
 HEADERS: Final = (
     header("X-Timeout-Ms", "Give up after this many milliseconds; capped by a setting of the server", int),
-    header("X-Request-Id", "A label of yours, echoed in the answer and in the log"),
+    header("X-Request-Id", "A label of yours, echoed in the answer and in the log; never used as a key"),
 )
 
 
@@ -102,7 +102,7 @@ def scored(
         pairing=pairing,
         options=options,
         timeout_ms=timeout_of(request),
-        request_id=request.headers.get("X-Request-Id", "")[:128],
+        request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
     )
 
 

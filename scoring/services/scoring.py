@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from django.conf import settings
 
 from assay.api.principal import Principal
@@ -13,18 +14,34 @@ from assay.errors import AssayError
 from scoring import dispatch
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.payloads import SyncOptions, SyncReply, SyncRequest
+from scoring.ranking import number
 from scoring.selectors.workers import workers_alive
 from scoring.states import ItemStatus
 
-# What the engine may refuse, as the client should see it. Anything else it reports is our fault: 500.
+# What the engine may refuse, and the field at fault. Anything else that it reports is our fault: 500.
 CLIENT_FAULTS: Final = {
-    "too_long": 422,
-    "label_not_single_token": 422,
-    "bad_label": 422,
-    "bad_template": 422,
-    "model_not_served": 409,
+    "too_long": "documents",
+    "bad_limit": "max_tokens_per_doc",
+    "bad_template": "template",
+    "template_ignores_item_first": "template",
+    "unsupported_tokenizer": "template",
+    "equal_labels": "labels",
+    "one_label": "labels",
+    "label_merges_with_prompt": "labels",
+    "label_not_single_token": "labels",
+    "unknown_token_id": "label_token_ids",
 }
-BUSY: Final = {"overloaded": 429, "model_load_failed": 503, "shutting_down": 503, "unknown_payload": 503}
+BUSY: Final = {
+    "overloaded": 429,
+    "model_not_served": 409,
+    "model_load_failed": 503,
+    "model_not_loaded": 503,
+    "model_unloaded": 503,
+    "out_of_memory": 503,
+    "closed": 503,
+    "shutting_down": 503,
+    "unknown_payload": 503,
+}
 KEPT_RESULTS: Final = 1000
 
 
@@ -126,19 +143,25 @@ def _answered(call: SyncRequest, timeout_ms: int | None) -> SyncReply:
         raise dispatch.no_worker(call.model_name, "no worker is running")
     reply = dispatch.model_call(call, timeout_seconds=seconds)
     if reply.error_code:
-        status = CLIENT_FAULTS.get(reply.error_code) or BUSY.get(reply.error_code, 500)
+        param = CLIENT_FAULTS.get(reply.error_code)
+        status = 422 if param else BUSY.get(reply.error_code, 500)
         retry_after = 2 if status in (429, 503) else None
-        raise AssayError(reply.error_code, reply.error_message, status=status, retry_after=retry_after)
+        raise AssayError(reply.error_code, reply.error_message, status=status, param=param, retry_after=retry_after)
     return reply
 
 
 def _items(reply: SyncReply) -> list[ScoredItem]:
     return [
-        ScoredItem(index, score, raw, ItemStatus(status), reply.errors.get(str(index)), truncated)
+        ScoredItem(index, decimal(score), decimal(raw), ItemStatus(status), reply.errors.get(str(index)), truncated)
         for index, (score, raw, status, truncated) in enumerate(
             zip(reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, strict=True)
         )
     ]
+
+
+def decimal(value: float | None) -> float | None:
+    """A float32 as jobs and exports show it, so that one score reads the same everywhere."""
+    return None if value is None else number(np.float32(value))
 
 
 def _check_size(queries: Sequence[str], documents: Sequence[str], pairing: str) -> None:
