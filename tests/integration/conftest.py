@@ -1,22 +1,30 @@
-"""Rows for tests of what happens between processes. Threads commit, so every test here truncates instead of rolling back."""
+"""Rows for tests of what happens between processes. Threads commit, so every test truncates instead of rolling back."""
 
 from __future__ import annotations
 
 import io
-import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
+from pytest_django import Settings
 
 from accounts.scopes import ALL_SCOPES
 from accounts.services import team_default
 from assay.api.principal import Principal
-from scoring.models import Job, ScoringModel, Worker
+from scoring.models import DocumentSet, Job, QuerySet, ScoringModel, Worker
+from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.workers import worker_move, worker_register
 from scoring.states import ModelState, WorkerState
+from tests.integration.rig import Rig
+from workers.batch import Batch
+from workers.engine import Engine
+from workers.engine.types import EngineConfig
+from workers.host import Host
 
 MakeWorker = Callable[..., Worker]
 MakeJob = Callable[..., Job]
@@ -60,21 +68,47 @@ def make_job(principal: Principal) -> MakeJob:
 
     def make(model: ScoringModel, *, chunks: int = 3, texts: Callable[[int], str] = "text {}".format) -> Job:
         documents = "id,text\n" + "".join(f"d{n},{texts(n)}\n" for n in range(64 * chunks))
-        sets = [
-            set_import(
-                principal=principal, kind_name=kind, name=kind, file=io.BytesIO(content.encode()), file_name="x.csv"
-            )[0]
-            for kind, content in (("documents", documents), ("queries", "id,text\nq1,first\nq2,second\n"))
-        ]
-        job, _ = job_submit(principal=principal, name="", model=model, document_set=sets[0], query_set=sets[1])
+        job, _ = job_submit(
+            principal=principal,
+            name="",
+            model=model,
+            document_set=cast(DocumentSet, _import(principal, "documents", documents)),
+            query_set=cast(QuerySet, _import(principal, "queries", "id,text\nq1,first\nq2,second\n")),
+        )
         return job
 
     return make
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition") -> None:
-    """Return once ``condition()`` is true; an AssertionError after ``seconds``."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, f"{what} did not come true within {seconds:g} s"
-        time.sleep(0.05)
+def _import(principal: Principal, kind: str, content: str) -> UploadedSet:
+    file = io.BytesIO(content.encode())
+    uploaded, _ = set_import(principal=principal, kind_name=kind, name=kind, file=file, file_name=f"{kind}.csv")
+    return uploaded
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    engine = Engine(EngineConfig(device="cpu", threads=2))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def rig(
+    engine: Engine,
+    principal: Principal,
+    make_worker: MakeWorker,
+    tmp_path: Path,
+    settings: Settings,
+) -> Iterator[Rig]:
+    settings.MODEL_ROOTS = [tmp_path]
+    worker = make_worker()
+    batch: Batch
+    host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())
+    batch = Batch(host=host, engine=engine, worker=worker)
+    host.start()
+    yield Rig(engine, worker, host, batch, tmp_path, principal)
+    batch.drain(10)
+    assert host.stop(timeout=30)
+    for name in engine.models():
+        engine.unload(name)

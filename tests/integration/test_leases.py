@@ -1,4 +1,4 @@
-"""Chunks between workers that race, die and come back. The database's clock decides, so its rows are aged, not slept on."""
+"""Chunks between workers that race, die and come back. The database's clock decides, so rows are aged, not slept on."""
 
 from __future__ import annotations
 
