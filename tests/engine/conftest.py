@@ -12,7 +12,7 @@ import torch
 from tests.engine.tiny import BUILDERS, build
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # tiny tensors: a second thread would only be waited for
 
 
 def package_folder(distribution: str, file_name: str) -> Path:
@@ -44,7 +44,7 @@ def conversion_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def minilm(minilm_folder: Path) -> Iterator[Engine]:
     """The real encoder under four names: the folder's own limit of 256 tokens, and 512."""
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     for name, kind in (("minilm", ModelKind.BI_ENCODER), ("late", ModelKind.LATE_INTERACTION)):
         engine.load(ModelSpec(name, minilm_folder, kind))
         engine.load(ModelSpec(f"{name}-512", minilm_folder, kind, max_length=512))
@@ -55,7 +55,7 @@ def minilm(minilm_folder: Path) -> Iterator[Engine]:
 @pytest.fixture
 def tiny_engine(tiny_folders: dict[str, Path]) -> Iterator[Engine]:
     """A fresh engine with small micro-batches over the tiny BERT (``bi``, ``late``) and the tiny Llama (``judge``)."""
-    engine = Engine(EngineConfig(threads=2, max_batch_tokens=256))
+    engine = Engine(EngineConfig(threads=1, max_batch_tokens=256))
     engine.load(ModelSpec("bi", tiny_folders["bert"], ModelKind.BI_ENCODER))
     engine.load(ModelSpec("late", tiny_folders["bert"], ModelKind.LATE_INTERACTION))
     engine.load(ModelSpec("judge", tiny_folders["llama"], ModelKind.GENERATIVE))

@@ -89,7 +89,8 @@ def test_l1_a_huge_document_leaves_its_neighbours_alone(minilm: Engine, name: st
     assert mixed.status[4] == ItemStatus.TRUNCATED and mixed.truncated_tokens[4] > 15_000
     np.testing.assert_allclose(np.delete(mixed.scores, 4), alone.scores, rtol=0, atol=1e-5)
     again = minilm.submit(ScoringRequest(name, ("flood",), (huge,))).result()  # L2: the same text by itself
-    assert (again.scores[0], again.truncated_tokens[0]) == (mixed.scores[4], mixed.truncated_tokens[4])
+    assert again.scores[0] == pytest.approx(mixed.scores[4], abs=1e-6)
+    assert again.truncated_tokens[0] == mixed.truncated_tokens[4]
 
 
 def test_l5_hexadecimal_without_blanks(minilm: Engine) -> None:

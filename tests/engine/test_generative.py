@@ -57,7 +57,7 @@ def filled(template: str, query: str, item: str) -> str:
 
 @pytest.fixture(scope="module", params=GENERATIVE)
 def judge(request: pytest.FixtureRequest, tiny_folders: dict[str, Path]) -> tuple[Engine, Path]:
-    engine = Engine(EngineConfig(threads=2, max_batch_tokens=200))
+    engine = Engine(EngineConfig(threads=1, max_batch_tokens=200))
     folder = tiny_folders[request.param]
     engine.load(ModelSpec("judge", folder, ModelKind.GENERATIVE, template=TEMPLATE, labels=("yes", "no")))
     request.addfinalizer(engine.close)
@@ -101,7 +101,7 @@ def test_prompt_tokens_are_whole_prompts(judge: tuple[Engine, Path]) -> None:
 
 def test_the_shared_prefix_runs_once_per_micro_batch(tiny_folders: dict[str, Path]) -> None:
     """The row that goes through the model is shorter than the prompts by the prefix, once for every item but the first."""
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     engine.load(ModelSpec("judge", tiny_folders["llama"], ModelKind.GENERATIVE, template=TEMPLATE))
     rows: list[int] = []
     engine._models["judge"].task._model.model.register_forward_pre_hook(
@@ -116,7 +116,7 @@ def test_the_shared_prefix_runs_once_per_micro_batch(tiny_folders: dict[str, Pat
 
 
 def test_l3_only_the_item_is_cut_and_the_tail_is_the_templates(tiny_folders: dict[str, Path]) -> None:
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     folder = tiny_folders["llama"]
     engine.load(ModelSpec("judge", folder, ModelKind.GENERATIVE, template=TEMPLATE, max_length=100))
     prompts: list[list[int]] = []
@@ -159,7 +159,7 @@ def test_t1_control_tokens_in_texts_never_reach_the_model(judge: tuple[Engine, P
 
 
 def test_labels_as_strings_are_what_follows_the_prompt(tiny_folders: dict[str, Path]) -> None:
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     engine.load(ModelSpec("judge", tiny_folders["llama"], ModelKind.GENERATIVE, template=TEMPLATE))
     tokenizer = AutoTokenizer.from_pretrained(tiny_folders["llama"])
     output = score(engine, QUERIES[:1], ITEMS[:1], labels=("no", "yes"))
@@ -186,7 +186,7 @@ def test_labels_as_strings_are_what_follows_the_prompt(tiny_folders: dict[str, P
 
 
 def test_item_first_puts_the_item_first(tiny_folders: dict[str, Path]) -> None:
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     engine.load(ModelSpec("judge", tiny_folders["llama"], ModelKind.GENERATIVE))  # the default template knows item_first
     swapped = score(engine, QUERIES, ITEMS, item_first=True).raw_scores
     assert not np.allclose(swapped, score(engine, QUERIES, ITEMS).raw_scores, atol=1e-3)
@@ -195,7 +195,7 @@ def test_item_first_puts_the_item_first(tiny_folders: dict[str, Path]) -> None:
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path, conversion_folder: Path) -> Engine:
-    engine = Engine(EngineConfig(threads=2, conversion_folder=conversion_folder))
+    engine = Engine(EngineConfig(threads=1, conversion_folder=conversion_folder))
     file = "SmolLM2-135M-Instruct.Q4_1.gguf"
     engine.load(ModelSpec("judge", smollm2_folder, ModelKind.GENERATIVE, gguf_file=file))
     return engine

@@ -132,30 +132,30 @@ def reloaded(engine: Engine, model: str) -> ModelSpec:
 
 
 @pytest.fixture
-def poisoned(tiny_folders: dict[str, Path], tmp_path: Path) -> dict[str, tuple[Path, str]]:
-    """Copies of the tiny models in which the word "honey" has a broken embedding: NaN, infinite, or beyond float16."""
+def poisoned(tiny_folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """Copies of the tiny models in which "honey" has a broken embedding: NaN, infinite, or with a sum beyond float16."""
     made = {}
     for architecture, weight in (("bert", "embeddings.word_embeddings.weight"), ("llama", "model.embed_tokens.weight")):
-        for fault, value in (("nan", float("nan")), ("infinity", float("inf")), ("large", 1e5)):
-            folder = tmp_path / f"{architecture}-{fault}"
+        for fault, value in (("nan", float("nan")), ("infinity", float("inf")), ("overflow", 65_000.0)):
+            folder = made[f"{architecture}-{fault}"] = tmp_path / f"{architecture}-{fault}"
             shutil.copytree(tiny_folders[architecture], folder)
             vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
             weights = load_file(folder / "model.safetensors")
-            for token in ("honey", "Ġhoney"):
-                if token in vocabulary:
-                    weights[weight][vocabulary[token]] = value
+            for token in {"honey", "Ġhoney"} & vocabulary.keys():
+                weights[weight][vocabulary[token], 0] = value
+            if architecture == "bert" and fault == "overflow":
+                weights["embeddings.token_type_embeddings.weight"][0, 0] = 600.0
             save_file(weights, folder / "model.safetensors", {"format": "pt"})
-            made[f"{architecture}-{fault}"] = (folder, fault)
     return made
 
 
 @pytest.mark.parametrize("kind", ModelKind)
 @pytest.mark.parametrize("fault", ["nan", "infinity"])
-def test_s8_a_broken_number_fails_its_item_only(poisoned: dict[str, tuple[Path, str]], kind: ModelKind, fault: str) -> None:
+def test_s8_a_broken_number_fails_its_item_only(poisoned: dict[str, Path], kind: ModelKind, fault: str) -> None:
     architecture = "llama" if kind is ModelKind.GENERATIVE else "bert"
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     try:
-        engine.load(ModelSpec("m", poisoned[f"{architecture}-{fault}"][0], kind))
+        engine.load(ModelSpec("m", poisoned[f"{architecture}-{fault}"], kind))
         documents = ("the river rose", "bees dry honey in the hive", "a passage is text")
         output = score(engine, "m", ("river",), documents)
         np.testing.assert_array_equal(output.status, [ItemStatus.OK, ItemStatus.FAILED, ItemStatus.OK])
@@ -169,12 +169,12 @@ def test_s8_a_broken_number_fails_its_item_only(poisoned: dict[str, tuple[Path, 
 
 @pytest.mark.parametrize("kind", [ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION])
 def test_what_overflows_in_half_precision_is_retried_in_float32(
-    poisoned: dict[str, tuple[Path, str]], kind: ModelKind
+    poisoned: dict[str, Path], kind: ModelKind
 ) -> None:
-    engine = Engine(EngineConfig(threads=2))
+    engine = Engine(EngineConfig(threads=1))
     try:
         for dtype in ("float16", "float32"):
-            engine.load(ModelSpec(dtype, poisoned["bert-large"][0], kind, dtype=dtype))
+            engine.load(ModelSpec(dtype, poisoned["bert-overflow"], kind, dtype=dtype))
         documents = ("the river rose", "bees dry honey in the hive")
         half, single = (score(engine, dtype, ("river",), documents) for dtype in ("float16", "float32"))
         assert (half.status == ItemStatus.OK).all()
@@ -198,7 +198,7 @@ def test_an_exception_in_a_micro_batch_fails_its_requests_and_the_runner_lives(t
 
 
 def test_closing_answers_everything(tiny_folders: dict[str, Path]) -> None:
-    engine = Engine(EngineConfig(threads=2, max_batch_tokens=64))
+    engine = Engine(EngineConfig(threads=1, max_batch_tokens=64))
     engine.load(ModelSpec("bi", tiny_folders["bert"], ModelKind.BI_ENCODER))
     futures = [engine.submit(ScoringRequest("bi", (f"query {i}",), DOCUMENTS)) for i in range(20)]
     closing = threading.Thread(target=engine.close)

@@ -31,7 +31,7 @@ CORPUS = [
     "Bees gather nectar from flowers; they dry it in the hive with their wings until it is honey.",
     "A query is a question in few words. A passage is a piece of text that may answer it.",
     "Numbers such as 1, 22, 333 and 4096 are split into digits, brackets [like these] and <those> too.",
-    "user assistant system yes no maybe Query Passage Answer Does the passage answer the query?",
+    "user assistant system Query Passage Answer Does the passage answer the query?\nyes\nno\nyes\nno",
 ] * 8
 HIDDEN = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 WORDPIECE = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}

@@ -8,7 +8,7 @@ How a request becomes scores, and which file does what::
         texts to ids         tokenizer.py         control tokens never come from a text
         prompts              templates.py         only the item is ever cut
       wait                   scheduler.py         fair shares of a token budget, interactive first
-      run                    engine.py            one micro-batch after the other                  (the runner thread)
+      run                    runner_thread.py     one micro-batch after the other                  (the runner thread)
         lay on one row       packed_batch.py      PackedBatch, the one object that crosses layers
         forward              model_runner.py      packed, or padded where a load-time probe says so
           attention          attention.py         pieces of the row never see each other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -17,9 +16,10 @@ from workers.engine.label_scoring import LabelRunner
 from workers.engine.late_interaction import LateInteractionRunner
 from workers.engine.loading import Checkpoint, load_checkpoint
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
+from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.self_test import run_self_test
-from workers.engine.sequence import Role, Sequence, Work, fail, is_out_of_memory
+from workers.engine.sequence import Role, Work, fail
 from workers.engine.types import (
     EngineConfig,
     EngineError,
@@ -34,8 +34,6 @@ from workers.engine.types import (
     ScoringRequest,
     SelfTestReport,
 )
-
-logger = logging.getLogger(__name__)
 
 _SCALES = {
     ModelKind.BI_ENCODER: Scale.COSINE,
@@ -71,14 +69,12 @@ class Engine:
             Role.DOCUMENT: EmbeddingCache(config.document_cache_bytes),
         }
         self._late_runners: weakref.WeakSet[LateInteractionRunner] = weakref.WeakSet()
-        self._scheduler = Scheduler(config, lambda work, reason: self._postprocess.submit(self._abandon, work, reason))
+        self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
             priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}") for priority in Priority
         }
         self._postprocess = ThreadPoolExecutor(1, "postprocess")
-        self._running = 0
-        self._runner = threading.Thread(target=self._run, name="model-runner", daemon=True)
-        self._runner.start()
+        self._runner = RunnerThread(self._scheduler, self._counters, self._finish_later, self._abandon_later)
 
     def load(self, spec: ModelSpec) -> ModelInfo:
         """Load or reload; blocks. While a reload runs, the old weights go on serving."""
@@ -95,6 +91,8 @@ class Engine:
                 if isinstance(task, PoolingRunner) and task.late_interaction is not None:
                     self._late_runners.add(task.late_interaction)
                 self._generations[spec.name] = generation
+                if spec.name in self._models:
+                    self._models[spec.name].task.retired = True
                 self._models[spec.name] = LoadedModel(spec, task)
             self._clear_caches(spec.name)
             self._counters.add(progress=1)
@@ -106,8 +104,8 @@ class Engine:
             model = self._models.pop(name, None)
         if model is None:
             raise self._not_loaded(name)
-        for work in self._scheduler.withdraw(lambda work: work.task is model.task):
-            self._abandon(work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished."))
+        model.task.retired = True
+        self._drop_unloaded(name)
         self._clear_caches(name)
         if isinstance(model.task, PoolingRunner) and model.task.late_interaction is not None:
             model.task.late_interaction.clear()
@@ -154,7 +152,7 @@ class Engine:
         return EngineStatistics(
             waiting_requests=waiting_requests,
             waiting_tokens=waiting_tokens,
-            running_sequences=self._running,
+            running_sequences=self._runner.running_sequences,
             requests_in_flight=self._scheduler.in_flight,
             reserved_bytes=self._reserved_bytes(),
             micro_batches=counters["micro_batches"],
@@ -208,6 +206,10 @@ class Engine:
             runners = list(self._late_runners)
         return sum(runner.reserved_bytes for runner in runners)
 
+    def _drop_unloaded(self, name: str) -> None:
+        for work in self._scheduler.withdraw(lambda work: work.request.model == name):
+            self._abandon(work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished."))
+
     def _clear_caches(self, name: str) -> None:
         for cache in self._caches.values():
             cache.clear(name)
@@ -226,49 +228,19 @@ class Engine:
             return
         work.prepared = time.monotonic()
         work.tokenise_seconds = work.prepared - started
-        if work.pending:
-            self._scheduler.add(work)
-        else:  # nothing but empty texts
+        if not work.pending:  # nothing but empty texts
             self._finish(work)
-
-    def _run(self) -> None:
-        """The runner thread: prepare, forward, pool, outputs, and nothing else."""
-        while batch := self._scheduler.next_batch():
-            now = time.monotonic()
-            works = {sequence.work for sequence in batch}
-            for work in works:
-                work.started = work.started or now
-            self._running = len(batch)
-            try:
-                self._run_batch(batch)
-            except Exception as error:  # this micro-batch's requests fail, the runner lives
-                logger.exception("A micro-batch of %s sequences failed", len(batch))
-                self._scheduler.withdraw(works.__contains__)
-                for work in works:
-                    self._abandon(work, error)
-            else:
-                for work in works:
-                    if not work.pending:
-                        self._postprocess.submit(self._finish, work)
-            self._running = 0
-            tokens = sum(len(sequence.token_ids) for sequence in batch)
-            self._counters.add(micro_batches=1, sequences=len(batch), tokens=tokens, progress=1)
-
-    def _run_batch(self, batch: list[Sequence]) -> None:
-        task = batch[0].work.task
-        try:
-            task.run(batch)
             return
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            self._counters.add(out_of_memory=1)
-            if len(batch) == 1:
-                raise
-        # Halved once, in order, so that queries still come before their documents.
-        middle = len(batch) // 2
-        task.run(batch[:middle])
-        task.run(batch[middle:])
+        self._scheduler.add(work)
+        if work.request.model not in self.models():  # unloaded meanwhile: whoever of the two looks last sees the other
+            self._drop_unloaded(work.request.model)
+
+    def _finish_later(self, work: Work) -> None:
+        self._postprocess.submit(self._finish, work)
+
+    def _abandon_later(self, work: Work, error: Exception) -> None:
+        """Not on the runner thread: answering wakes whoever waits, and may call back into code that is not ours."""
+        self._postprocess.submit(self._abandon, work, error)
 
     def _finish(self, work: Work) -> None:
         """In a postprocess thread: from scores to the answer."""

@@ -53,6 +53,7 @@ class LabelRunner:
 
     def __init__(self, checkpoint: Checkpoint, info: ModelInfo, spec: ModelSpec, counters: Counters) -> None:
         self.info = info
+        self.retired = False
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._counters = counters

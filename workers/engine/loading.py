@@ -163,9 +163,11 @@ def _load_weights(folder: Path, config: Config, kind: ModelKind, dtype: torch.dt
     # BERT's pooler plays no part in any score; checkpoints saved without it are whole.
     extra = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(model_class.__init__).parameters else {}
     model, report = model_class.from_pretrained(
-        folder, config=config, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True, **extra
+        folder, config=config, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True,
+        ignore_mismatched_sizes=True, **extra
     )
-    missing = sorted([*report["missing_keys"], *(str(name) for name in report["mismatched_keys"])])
+    mismatched = (f"{name} (stored {list(stored)}, wanted {list(wanted)})" for name, stored, wanted in report["mismatched_keys"])
+    missing = sorted((*report["missing_keys"], *mismatched))
     if missing:
         raise EngineError("missing_weights", f"{folder} lacks weights that the {kind} needs, they would be random: {', '.join(missing[:8])}"
                           f"{' …' if len(missing) > 8 else ''}. Give a checkpoint trained for this kind.")

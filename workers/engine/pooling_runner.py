@@ -37,6 +37,7 @@ class PoolingRunner:
         counters: Counters,
     ) -> None:
         self.info = info
+        self.retired = False  # replaced or unloaded: what still runs fills no cache any more
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._pooling = checkpoint.pooling
@@ -162,7 +163,7 @@ class PoolingRunner:
             for i, widened, fine in zip(again, retried, fine_now, strict=True):
                 vectors[i], finite[i] = widened, fine
         for sequence, embedding, fine in zip(sequences, vectors, finite, strict=True):
-            if fine and sequence.cache_key is not None:
+            if fine and sequence.cache_key is not None and not self.retired:
                 entry = CachedEmbedding(embedding.cpu(), len(sequence.token_ids), sequence.truncated)
                 self._caches[sequence.role].put(sequence.cache_key, entry)
         return vectors

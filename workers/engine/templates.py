@@ -58,7 +58,8 @@ class PromptTemplate:
                               "{% if item_first %} … {% else %} … {% endif %} in the template, or leave item_first out.")
         self._parts = _cut(rendered, tokenizer.control)
         sample = rendered.replace(_QUERY, _SAMPLE[0]).replace(_ITEM, _SAMPLE[1])
-        if self.build(*_SAMPLE, max_length=10**9).token_ids != tokenizer.encode_with_control(sample):
+        built = self.build(*_SAMPLE, max_length=10**9)
+        if built is None or built.token_ids != tokenizer.encode_with_control(sample):
             raise EngineError("unsupported_tokenizer", "This tokenizer joins its control tokens with the text around them, which scoring of foreign "
                               "texts cannot follow. Write the template without blanks around control tokens, or use another checkpoint.")
 
@@ -77,28 +78,29 @@ class PromptTemplate:
             query, query_truncated = self._tokenizer.cut_text(query, max_query)
         item, beyond = self._tokenizer.head(item, max_length)
         ids: list[int] = []
-        first = last = 0
+        first = last = touched = 0
         for part in self._parts:
             if isinstance(part, int):
                 ids.append(part)
             elif _ITEM in part:
-                run, (first, last) = self._encode_item_run(part, query, item)
-                first, last = first + len(ids), last + len(ids)
+                run, inside, touched = self._encode_item_run(part, query, item)
+                first, last = len(ids) + inside.start, len(ids) + inside.stop
                 ids += run
             else:
                 ids += self._tokenizer.encode(part.replace(_QUERY, query))
-        cut = max(0, len(ids) - max_length, last - first - (max_item or max_length))
+        cut = max(0, len(ids) - max_length, touched - (max_item or touched))
         if cut and cut >= last - first:
             return None
         return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated)
 
-    def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], tuple[int, int]]:
-        """Ids of the run, and which of them lie wholly inside the item: those may be cut, the template's never."""
+    def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], range, int]:
+        """Ids of the run; which of them lie wholly inside the item and may be cut; how many hold any of its characters."""
         before, after = (side.replace(_QUERY, query) for side in part.split(_ITEM))
         ids, offsets = self._tokenizer.encode_with_offsets(before + item + after)
         start, end = len(before), len(before) + len(item)
         inside = [i for i, (first, last) in enumerate(offsets) if start <= first and last <= end]
-        return ids, (inside[0], inside[-1] + 1) if inside else (0, 0)
+        touched = sum(first < end and last > start for first, last in offsets)
+        return ids, range(inside[0], inside[-1] + 1) if inside else range(0), touched
 
 
 def _render(text: str, item_first: bool, tokenizer: TextTokenizer) -> str:
