@@ -15,7 +15,7 @@ from scoring.models.base import UploadedSet
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
     """The team's sets with ``job_count``; judgement sets have none. What can be long is left unread."""
     sets = model.objects.for_team(principal.team).defer("problems", "mapping", "error").select_related("created_by")
-    return sets if model is JudgementSet else sets.annotate(job_count=Count("jobs"))
+    return (sets if model is JudgementSet else sets.annotate(job_count=Count("jobs"))).order_by("-created_at")
 
 
 def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:

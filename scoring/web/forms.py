@@ -43,7 +43,7 @@ class JobForm(forms.Form):
         max_value=2**31 - 1,
         help_text="Empty keeps the whole ranking.",
     )
-    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From −100 to 100; higher runs first.")
+    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100; higher runs first.")
     name = forms.CharField(required=False, max_length=200, help_text="Empty: made from the sets and the model.")
     form_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
 

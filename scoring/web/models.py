@@ -79,14 +79,17 @@ class ModelPlacementsView(PrincipalMixin, View):
         return render(request, "models/_placements.html", context)
 
 
+def _asked(count: int, verb: str, model: ScoringModel) -> str:
+    return f"{count} worker{'s' if count != 1 else ''} asked to {verb} “{model.name}”."
+
+
 def _load(principal: Principal, model: ScoringModel) -> str:
-    count = model_load(principal=principal, model=model)
-    return f"{count} worker{'s' if count != 1 else ''} asked to load “{model.name}”."
+    return _asked(model_load(principal=principal, model=model), "load", model)
 
 
 def _unload(principal: Principal, model: ScoringModel) -> str:
-    count = model_unload(principal=principal, model=model)
-    return f"{count} worker{'s' if count != 1 else ''} asked to unload “{model.name}”. It is loaded again when somebody uses it."
+    asked = _asked(model_unload(principal=principal, model=model), "unload", model)
+    return f"{asked} It is loaded again when somebody uses it."
 
 
 def _reload(principal: Principal, model: ScoringModel) -> str:
@@ -108,7 +111,8 @@ def _disable(principal: Principal, model: ScoringModel) -> str:
 
 def _gpu_maxsim(principal: Principal, model: ScoringModel) -> str:
     model_change(principal=principal, model=model, gpu_maxsim=not model.gpu_maxsim)
-    return f"GPU MaxSim of “{model.name}” is switched {'on' if model.gpu_maxsim else 'off'}; below you see when each worker follows."
+    switched = "on" if model.gpu_maxsim else "off"
+    return f"GPU MaxSim of “{model.name}” is switched {switched}; below you see when each worker follows."
 
 
 ACTIONS: Final[dict[str, Callable[[Principal, ScoringModel], str]]] = {

@@ -1,4 +1,4 @@
-"""Rows for the pages, made by the services that make them in earnest. Scores count shared words, where no engine runs."""
+"""Rows for the pages, made by the services that make them in earnest; scores count shared words, as no engine runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def principal(user: User) -> Principal:
     return principal_of_user(user)
 
 
-def imported(user: User, kind: str, content: str, *, name: str, file_name: str = "file.csv", **options: Any) -> UploadedSet:
+def imported(user: User, kind: str, content: str, *, name: str, file_name: str, **options: Any) -> UploadedSet:
     file = io.BytesIO(content.encode())
     uploaded, _ = set_import(
         principal=principal(user), kind_name=kind, name=name, file=file, file_name=file_name, **options
@@ -83,7 +83,9 @@ def live_worker(name: str = "worker-1") -> Worker:
     return worker
 
 
-def served_model(user: User, worker: Worker, *, name: str = "late", kind: ModelKind = ModelKind.LATE_INTERACTION) -> ScoringModel:
+def served_model(
+    user: User, worker: Worker, *, name: str = "late", kind: ModelKind = ModelKind.LATE_INTERACTION
+) -> ScoringModel:
     labels = ["yes", "no"] if kind == ModelKind.GENERATIVE else []
     model_register(principal=principal(user), name=name, kind=kind, source=f"package:some/{name}", labels=labels)
     model = self_test_claim(worker=worker)
@@ -106,9 +108,8 @@ def placed(model: ScoringModel, worker: Worker) -> Placement:
 
 
 def submitted(user: User, model: ScoringModel, documents: DocumentSet, queries: QuerySet, **options: Any) -> Job:
-    job, _ = job_submit(
-        principal=principal(user), name=options.pop("name", ""), model=model, document_set=documents, query_set=queries, **options
-    )
+    options = {"name": "", "document_set": documents, "query_set": queries, **options}
+    job, _ = job_submit(principal=principal(user), model=model, **options)
     return job
 
 

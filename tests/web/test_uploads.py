@@ -1,0 +1,175 @@
+"""From a file to a set, in three steps, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
+
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Upload
+from tests.web import factories
+from tests.web.conftest import World, text_of
+
+BAD_ROWS = "key,words\na,first text\nb\na,again\nc,third text\n"
+
+
+@pytest.fixture(autouse=True)
+def files(settings: Settings, tmp_path: Path) -> None:
+    settings.MEDIA_ROOT = tmp_path
+
+
+def stage(client: Client, content: str | bytes, *, kind: str = "document-sets", name: str = "my_texts.csv") -> Any:
+    data = content.encode() if isinstance(content, str) else content
+    return client.post(reverse("web:upload", args=[kind]), {"file": SimpleUploadedFile(name, data)}, follow=True)
+
+
+def import_url(kind: str = "document-sets") -> str:
+    return reverse("web:upload_import", args=[kind, Upload.objects.get().pk])
+
+
+def test_the_second_step_shows_what_was_found(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, factories.DOCUMENTS))
+    assert "read as <strong>CSV</strong>" in page
+    assert "Pull the tick straight out with tweezers" in page
+    assert '<option value="body" selected>body</option>' in page
+    assert "Guessed from the column" in page
+    assert "Import 3 documents" in page
+    assert 'value="My texts"' in page
+
+
+def test_all_rows_are_imported_and_the_file_is_gone(browser_client: Client) -> None:
+    stage(browser_client, factories.DOCUMENTS)
+    stored = Path(settings.MEDIA_ROOT) / Upload.objects.get().file.name
+    assert stored.exists()
+    mapping = {"id": "id", "text": "body", "title": "title"}
+    response = browser_client.post(import_url(), {**mapping, "name": "Advice", "do": "import"})
+    uploaded = DocumentSet.objects.get()
+    assert response["Location"] == reverse("web:set_detail", args=["document-sets", uploaded.pk])
+    assert uploaded.name == "Advice" and uploaded.counts["kept"] == 3 and uploaded.file_name == "my_texts.csv"
+    assert not Upload.objects.exists()
+
+
+def test_staged_files_leave_the_storage_with_their_row(
+    browser_client: Client, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
+    stage(browser_client, factories.DOCUMENTS)
+    upload = Upload.objects.get()
+    stored = Path(settings.MEDIA_ROOT) / upload.file.name
+    with django_capture_on_commit_callbacks(execute=True):
+        browser_client.post(reverse("web:upload_discard", args=["document-sets", upload.pk]))
+    assert not stored.exists() and not Upload.objects.exists() and not DocumentSet.objects.exists()
+
+
+def test_problems_are_shown_by_line_and_the_good_rows_kept(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, BAD_ROWS))
+    assert "No column for" in page and "Import" in page and 'value="import"' not in page
+
+    mapping = {"id": "key", "text": "words", "title": ""}
+    checked = browser_client.post(import_url(), {**mapping, "name": "x", "do": "check"}, headers={"HX-Request": "true"})
+    page = text_of(checked)
+    assert "<html" not in page
+    assert "line 3" in page and "has 1 columns, the header has 2" in page
+    assert "line 4" in page and "repeats" in page
+    assert "Keep the 2 good rows" in page and 'value="import"' not in page
+
+    browser_client.post(import_url(), {**mapping, "name": "Kept", "do": "keep"})
+    assert list(Document.objects.order_by("position").values_list("external_id", flat=True)) == ["a", "c"]
+    detail = text_of(
+        browser_client.get(reverse("web:set_detail", args=["document-sets", DocumentSet.objects.get().pk]))
+    )
+    assert "Rows left out" in detail and "line 4" in detail
+
+
+def test_a_refused_import_keeps_what_was_chosen(browser_client: Client) -> None:
+    stage(browser_client, BAD_ROWS)
+    mapping = {"id": "key", "text": "words", "title": ""}
+    page = text_of(browser_client.post(import_url(), {**mapping, "name": "My name", "do": "import"}))
+    assert "2 of 4 rows of my_texts.csv cannot be kept" in page
+    assert 'value="My name"' in page and '<option value="words" selected>' in page
+    page = text_of(browser_client.post(import_url(), {**mapping, "name": "  ", "do": "keep"}))
+    assert "it must have 1 to 200" in page
+    assert not DocumentSet.objects.exists()
+
+
+def test_the_same_file_again_offers_the_set_that_is_there(browser_client: Client, world: World) -> None:
+    page = text_of(stage(browser_client, factories.DOCUMENTS, name="other name.csv"))
+    assert "This file is here already" in page
+    assert reverse("web:set_detail", args=["document-sets", world.documents.pk]) in page
+    assert not Upload.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "The file is empty"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(400), "a PNG picture"),
+        (b"id,text\n", "no rows below its header"),
+        (b'id,text\n1,"open\n2,two\n', "quotation mark"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_not_kept(browser_client: Client, content: bytes, said: str) -> None:
+    page = text_of(stage(browser_client, content))
+    assert said in page and "Choose a file" in page
+    assert not Upload.objects.exists()
+
+
+def test_a_file_above_the_limit_is_refused(browser_client: Client, settings: Settings) -> None:
+    settings.UPLOAD_MAX_BYTES = 20
+    page = text_of(stage(browser_client, factories.DOCUMENTS))
+    assert "the limit is 20" in page and not Upload.objects.exists()
+
+
+def test_judgements_may_be_a_qrels_file(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, factories.JUDGEMENTS, kind="judgement-sets", name="qrels.txt"))
+    assert "TREC-QRELS" in page and "Import 3 judgements" in page
+    mapping = {"query_id": "query_id", "document_id": "document_id", "grade": "grade"}
+    browser_client.post(import_url("judgement-sets"), {**mapping, "name": "Grades", "do": "import"})
+    assert JudgementSet.objects.count() == 1 and Judgement.objects.count() == 3
+
+
+def test_htmx_is_sent_on_to_the_next_step(browser_client: Client) -> None:
+    response = browser_client.post(
+        reverse("web:upload", args=["document-sets"]),
+        {"file": SimpleUploadedFile("a.csv", factories.DOCUMENTS.encode())},
+        headers={"HX-Request": "true"},
+    )
+    assert response["HX-Redirect"] == import_url()
+
+
+def test_another_team_cannot_reach_a_staged_file(browser_client: Client, stranger: Client) -> None:
+    stage(browser_client, factories.DOCUMENTS)
+    assert stranger.get(import_url()).status_code == 404
+    assert stranger.post(import_url(), {"do": "import"}).status_code == 404
+    upload = Upload.objects.get()
+    assert stranger.post(reverse("web:upload_discard", args=["document-sets", upload.pk])).status_code == 404
+    assert browser_client.get(reverse("web:upload_import", args=["query-sets", upload.pk])).status_code == 404
+
+
+def test_a_set_is_deleted_only_while_no_job_uses_it(browser_client: Client, world: World) -> None:
+    documents, judgements = world.documents.pk, world.judgements.pk
+    used = browser_client.post(reverse("web:set_delete", args=["document-sets", documents]), follow=True)
+    assert "cannot be deleted" in text_of(used) and DocumentSet.objects.filter(pk=documents).exists()
+    free = browser_client.post(reverse("web:set_delete", args=["judgement-sets", judgements]), follow=True)
+    assert "is deleted" in text_of(free) and not JudgementSet.objects.filter(pk=judgements).exists()
+
+
+def test_rows_are_found_by_text_and_id(browser_client: Client, world: World) -> None:
+    url = reverse("web:set_detail", args=["document-sets", world.documents.pk])
+    page = text_of(browser_client.get(url, {"search": "TWEEZERS"}))
+    assert "Ticks" in page and "Descale the kettle" not in page
+    assert "Kettle" in text_of(browser_client.get(url, {"search": "d2"}))
+    assert "Nothing here contains “zebra”" in text_of(browser_client.get(url, {"search": "zebra"}))
+
+
+def test_the_sample_data_is_one_click_away(browser_client: Client) -> None:
+    assert "Load the sample data" in text_of(browser_client.get(reverse("web:home")))
+    page = text_of(browser_client.post(reverse("web:samples"), follow=True))
+    assert "72 documents, 12 queries, 73 judgements" in page
+    again = text_of(browser_client.post(reverse("web:samples"), follow=True))
+    assert "72 documents" in again and DocumentSet.objects.count() == 1
