@@ -67,7 +67,7 @@ class GenerativeSerializer(ScoringSerializer):
 
 
 class LabelSerializer(serializers.Serializer[Any]):
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     token_ids = serializers.ListField(child=serializers.IntegerField())
     probability = serializers.FloatField(allow_null=True)
     logprob = serializers.FloatField(allow_null=True)
@@ -81,7 +81,7 @@ class GenerativeItemSerializer(OutcomeSerializer):
 
 
 class GenerativeAnswerSerializer(AnswerSerializer):
-    data = GenerativeItemSerializer(many=True)
+    data = GenerativeItemSerializer(many=True)  # type: ignore[assignment]
 
 
 @extend_schema(tags=["scoring"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -30,7 +30,7 @@ DOCUMENT_SCHEMA: Final[dict[str, Any]] = {
 class DocumentsField(serializers.Field[list[Given], Any, Any, Any]):
     """A list of texts and objects; one alone counts as a list of one. The empty list is refused."""
 
-    default_error_messages: Final = {
+    default_error_messages: ClassVar = {
         "empty": "The list is empty; give at least one document.",
         "not_a_document": 'A document is a text or an object such as {{"text": "…"}}, not {given}.',
         "bad_id": "'id' must be a text or a whole number, not {given}.",
@@ -77,7 +77,7 @@ def _joined(document: dict[str, Any], fields: Sequence[str], param: str, index: 
         value = document.get(name)
         if isinstance(value, dict | list):
             message = f"The ranked field '{name}' is {shown(value)}; it must be a text, a number, true, false or null."
-            raise serializers.ValidationError({param: {index: {name: [message]}}}, code="not_a_text")
+            raise serializers.ValidationError({param: {str(index): {name: [message]}}}, code="not_a_text")
         texts[name] = "" if value is None else value if isinstance(value, str) else json.dumps(value)
     if len(fields) == 1:
         return texts[fields[0]]
@@ -106,4 +106,4 @@ def shown(value: Any) -> str:
 
 
 def _at(index: int, message: str, name: str | None = None) -> serializers.ValidationError:
-    return serializers.ValidationError({index: {name: [message]} if name else [message]}, code="invalid")
+    return serializers.ValidationError({str(index): {name: [message]} if name else [message]}, code="invalid")

@@ -52,7 +52,7 @@ class CardSerializer(serializers.Serializer[Any]):
 
 class CardsSerializer(serializers.Serializer[Any]):
     object = serializers.CharField()
-    data = CardSerializer(many=True)
+    data = CardSerializer(many=True)  # type: ignore[assignment]
 
 
 CARD: Final = {
@@ -111,7 +111,9 @@ def card(model: ScoringModel) -> dict[str, Any]:
 class ModelWriteSerializer(StrictSerializer):
     name = TextField(help_text="Letters, digits, - and _, at most 64")
     kind = serializers.ChoiceField(ModelKind.choices)
-    source = TextField(help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>")
+    source = TextField(  # type: ignore[assignment]
+        help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>"
+    )
     gguf_file = TextField(default="", help_text="Name of the GGUF file in the source, if any")
     device = TextField(default="auto", help_text="auto, cpu, cuda or cuda:N")
     dtype = serializers.ChoiceField(Dtype.choices, default=Dtype.AUTO)
@@ -143,7 +145,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     name = serializers.CharField()
     kind = serializers.ChoiceField(ModelKind.choices)
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     gguf_file = serializers.CharField()
     device = serializers.CharField()
     dtype = serializers.ChoiceField(Dtype.choices)

@@ -44,7 +44,7 @@ class ErrorSerializer(serializers.Serializer[Any]):
     error = ErrorDetailSerializer()
 
 
-class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class BearerScheme(OpenApiAuthenticationExtension):
     target_class = "assay.api.authentication.TokenAuthentication"
     name = "token"
 
@@ -52,7 +52,7 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {"type": "http", "scheme": "bearer"}
 
 
-class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class SessionScheme(OpenApiAuthenticationExtension):
     target_class = "assay.api.authentication.SessionAuthentication"
     name = "session"
 
@@ -72,14 +72,13 @@ def operation(
     errors: Sequence[int] = READ,
     parameters: Sequence[Any] = (),
     description: str = "",
-    media_type: str | None = None,
+    media_type: str = "application/json",
     operation_id: str | None = None,
 ) -> Callable[[Any], Any]:
     """Describe one operation. ``example`` is its answer in full, ``request_example`` what was sent to get it."""
     examples = []
     if request_example is not None:
-        sent_as = {"media_type": media_type} if media_type else {}
-        examples.append(OpenApiExample("Request", value=request_example, request_only=True, **sent_as))
+        examples.append(OpenApiExample("Request", value=request_example, request_only=True, media_type=media_type))
     if example is not None:
         examples.append(OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]))
     refusals = {code: OpenApiResponse(ErrorSerializer, REFUSALS[code]) for code in sorted(errors)}

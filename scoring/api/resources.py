@@ -26,7 +26,7 @@ PAGE_PARAMETERS = ("cursor", "page_size")
 class Pagination(CursorPagination):
     """A cursor that was not made here is not found, and a page size that cannot be is refused rather than ignored."""
 
-    def paginate_queryset(self, queryset: QuerySet[Any], request: Request, view: Any = None) -> list[Any] | None:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
         try:
             return super().paginate_queryset(queryset, request, view=view)
         except (DjangoValidationError, ValueError) as error:
@@ -57,7 +57,7 @@ class PositionPagination(Pagination):
 class StrictFilterBackend(DjangoFilterBackend):
     """A query parameter that no filter knows is refused: ``?stat=failed`` must not list everything."""
 
-    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
+    def filter_queryset(self, request: Any, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
         filterset = self.get_filterset_class(view, queryset)
         refuse_unknown(request, [*(filterset.base_filters if filterset else ()), *PAGE_PARAMETERS])
         return super().filter_queryset(request, queryset, view)

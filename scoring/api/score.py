@@ -60,7 +60,7 @@ class ScoreItemSerializer(OutcomeSerializer):
 
 
 class ScoreAnswerSerializer(AnswerSerializer):
-    data = ScoreItemSerializer(many=True)
+    data = ScoreItemSerializer(many=True)  # type: ignore[assignment]
 
 
 @extend_schema(tags=["scoring"])

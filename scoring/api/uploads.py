@@ -120,7 +120,8 @@ def upload_request(form: type[StrictSerializer]) -> dict[str, Any]:
 def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
     """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 422 for the fields."""
     try:
-        given = {**request.query_params.dict(), **dict(request.data.items())}
+        body: Any = request.data  # a form, or what FileBodyParser gives
+        given = {**request.query_params.dict(), **dict(body.items())}
     except SuspiciousOperation as error:  # Django's bounds on form fields
         raise ParseError(f"The form cannot be read: {error}") from error
     upload = form(data=given)

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 from drf_spectacular.generators import SchemaGenerator
 
 
@@ -28,9 +28,12 @@ def check(response: Any, *, method: str = "get") -> Any:
     path = path.path if path is not None else response.request["PATH_INFO"]
     body = response.json()
     described = _operation(method, path)["responses"][str(response.status_code)]
-    schema = described["content"]["application/json"]["schema"]
-    jsonschema.Draft202012Validator({**schema, "components": document()["components"]}).validate(body)
+    validate(body, described["content"]["application/json"]["schema"])
     return body
+
+
+def validate(value: Any, schema: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator({**schema, "components": document()["components"]}).validate(value)
 
 
 def _operation(method: str, path: str) -> dict[str, Any]:

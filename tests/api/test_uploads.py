@@ -61,7 +61,7 @@ def test_judgements_may_be_a_trec_file(api: APIClient) -> None:
     response = api.post("/api/v1/judgements?name=qrels", JUDGEMENTS, content_type="text/plain")
     body = check(response, method="post")
     assert body["file_format"] == "trec-qrels" and body["counts"]["kept"] == 4
-    rows = check(api.get(f"/api/v1/judgements/{body['id']}/rows", {"query_id": "q2", "grade": 2}))
+    rows = check(api.get(f"/api/v1/judgements/{body['id']}/rows", {"query_id": "q2", "grade": "2"}))
     assert rows["results"] == [{"query_id": "q2", "document_id": "d65", "grade": 2}]
 
 
