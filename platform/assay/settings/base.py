@@ -70,6 +70,7 @@ MIDDLEWARE = [
     "assay.web.middleware.RequestIdMiddleware",
     "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
+    "assay.web.middleware.LengthRequiredMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

@@ -12,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from uuid_utils.compat import uuid7
 
 from assay import health, metrics
+from assay.api.errors import json_error
+from assay.errors import AssayError
 
 USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -49,6 +51,19 @@ class ProbeMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self.probes.get(request.path, self.get_response)(request)
+
+
+class LengthRequiredMiddleware:
+    """Refuses a body of unannounced length: Django takes it for an empty one, and every later message would mislead."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if "Transfer-Encoding" in request.headers and not request.headers.get("Content-Length"):
+            message = "The body came in chunks of unknown number; send it with a Content-Length header."
+            return json_error(AssayError("length_required", message, status=411), request)
+        return self.get_response(request)
 
 
 class MetricsMiddleware:

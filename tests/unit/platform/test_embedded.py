@@ -49,53 +49,53 @@ def wait_until_gone(numbers: list[int]) -> None:
         time.sleep(0.05)
 
 
-def test_they_survive_kill_and_a_stale_pid_file_that_names_somebody_else(tmp_path: Path) -> None:
-    with embedded.servers(tmp_path):
-        write(tmp_path)
-        killed = pids(tmp_path)
+def test_they_survive_kill_and_a_stale_pid_file_that_names_somebody_else(data_dir: Path) -> None:
+    with embedded.servers(data_dir):
+        write(data_dir)
+        killed = pids(data_dir)
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         wait_until_gone(killed)
-        pid_file = tmp_path / "postgres" / "postmaster.pid"
+        pid_file = data_dir / "postgres" / "postmaster.pid"
         pid_file.write_text(pid_file.read_text().replace(str(killed[0]), str(os.getpid()), 1))
-    with embedded.servers(tmp_path):
-        assert read(tmp_path) == (7, 7)
-        last = pids(tmp_path)
+    with embedded.servers(data_dir):
+        assert read(data_dir) == (7, 7)
+        last = pids(data_dir)
     wait_until_gone(last)
 
 
-def test_the_last_user_stops_them(tmp_path: Path) -> None:
-    with embedded.servers(tmp_path):
-        first = pids(tmp_path)
-        with embedded.servers(tmp_path):
-            assert pids(tmp_path) == first
-        assert pids(tmp_path) == first
+def test_the_last_user_stops_them(data_dir: Path) -> None:
+    with embedded.servers(data_dir):
+        first = pids(data_dir)
+        with embedded.servers(data_dir):
+            assert pids(data_dir) == first
+        assert pids(data_dir) == first
     wait_until_gone(first)
 
 
-def test_a_setup_that_was_killed_half_way_is_done_again(tmp_path: Path) -> None:
-    half = tmp_path / "postgres"
+def test_a_setup_that_was_killed_half_way_is_done_again(data_dir: Path) -> None:
+    half = data_dir / "postgres"
     half.mkdir()
     (half / "PG_VERSION").write_text("18\n")
     (half / "base").mkdir()
-    with embedded.servers(tmp_path, redis=False), psycopg.connect(embedded.database_url(tmp_path)) as connection:
+    with embedded.servers(data_dir, redis=False), psycopg.connect(embedded.database_url(data_dir)) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_two_folders_do_not_meet_and_a_long_path_works(tmp_path: Path) -> None:
-    long = tmp_path / ("a" * 60) / ("b" * 60)
-    with embedded.servers(tmp_path / "one"), embedded.servers(long):
+def test_two_folders_do_not_meet_and_a_long_path_works(data_dir: Path) -> None:
+    long = data_dir / ("a" * 60) / ("b" * 60)
+    with embedded.servers(data_dir / "one"), embedded.servers(long):
         write(long)
         assert read(long) == (7, 7)
-        assert set(pids(long)).isdisjoint(pids(tmp_path / "one"))
+        assert set(pids(long)).isdisjoint(pids(data_dir / "one"))
         with pytest.raises(psycopg.errors.UndefinedTable):
-            read(tmp_path / "one")
+            read(data_dir / "one")
 
 
-def test_redis_keeps_messages_under_pressure_and_over_restarts(tmp_path: Path) -> None:
+def test_redis_keeps_messages_under_pressure_and_over_restarts(data_dir: Path) -> None:
     with (
-        embedded.servers(tmp_path, postgres=False),
-        redis.Redis.from_url(embedded.redis_url(tmp_path), decode_responses=True) as client,
+        embedded.servers(data_dir, postgres=False),
+        redis.Redis.from_url(embedded.redis_url(data_dir), decode_responses=True) as client,
     ):
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert client.config_get("appendonly") == {"appendonly": "yes"}

@@ -81,24 +81,24 @@ def wait_for_none(data_dir: Path) -> None:
         time.sleep(0.1)
 
 
-def test_killed_started_again_logged_in_and_stopped(tmp_path: Path) -> None:
+def test_killed_started_again_logged_in_and_stopped(data_dir: Path) -> None:
     port = free_port()
-    with serve(tmp_path, port) as (first, _):
+    with serve(data_dir, port) as (first, _):
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").is_success
         first.kill()
-    with serve(tmp_path, port) as (second, address):  # the same port: what was left of the first run has ended
+    with serve(data_dir, port) as (second, address):  # the same port: what was left of the first run has ended
         with httpx.Client(follow_redirects=False) as person:
             assert person.get(address).status_code == 302
             assert "assay_session" in person.cookies
         assert httpx.get(address).status_code == 403
         second.send_signal(signal.SIGINT)
         assert second.wait(40) == 0
-    wait_for_none(tmp_path)
+    wait_for_none(data_dir)
 
 
-def test_a_web_server_that_dies_comes_back(tmp_path: Path) -> None:
+def test_a_web_server_that_dies_comes_back(data_dir: Path) -> None:
     port = free_port()
-    with serve(tmp_path, port) as (process, _):
+    with serve(data_dir, port) as (process, _):
         web = next(child for child in psutil.Process(process.pid).children() if "granian" in " ".join(child.cmdline()))
         os.killpg(web.pid, signal.SIGKILL)
         give_up = time.monotonic() + 30
@@ -111,14 +111,14 @@ def test_a_web_server_that_dies_comes_back(tmp_path: Path) -> None:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(40) == 0
-    wait_for_none(tmp_path)
+    wait_for_none(data_dir)
 
 
-def test_a_second_one_in_the_same_folder_and_a_taken_port_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_second_one_in_the_same_folder_and_a_taken_port_are_refused_in_a_sentence(data_dir: Path) -> None:
     port = free_port()
-    with serve(tmp_path, port) as (process, _):
-        second = refused(tmp_path, free_port())
-        assert f"Assay runs already in {tmp_path} (process {process.pid})" in second
+    with serve(data_dir, port) as (process, _):
+        second = refused(data_dir, free_port())
+        assert f"Assay runs already in {data_dir} (process {process.pid})" in second
         process.send_signal(signal.SIGINT)
         process.wait(40)
     with socket.socket() as taken:
@@ -126,9 +126,9 @@ def test_a_second_one_in_the_same_folder_and_a_taken_port_are_refused_in_a_sente
         taken.listen()
         number = taken.getsockname()[1]
         assert f"Port {number} on 127.0.0.1 cannot be used (Address already in use); set WEB_PORT" in refused(
-            tmp_path, number
+            data_dir, number
         )
-    wait_for_none(tmp_path)
+    wait_for_none(data_dir)
 
 
 def refused(data_dir: Path, port: int) -> str:
@@ -144,9 +144,9 @@ def refused(data_dir: Path, port: int) -> str:
 @pytest.mark.parametrize(
     ("name", "value"), [("WEB_PORT", "eighty"), ("DEVICE", "tpu"), ("REDIS_URL", "localhost"), ("DATA_DIR", __file__)]
 )
-def test_a_bad_variable_stops_with_its_name(tmp_path: Path, name: str, value: str) -> None:
+def test_a_bad_variable_stops_with_its_name(data_dir: Path, name: str, value: str) -> None:
     changed = (
-        environment(tmp_path)
+        environment(data_dir)
         | {"DATABASE_URL": "postgresql://nowhere/x", "REDIS_URL": "redis://nowhere/0"}
         | {name: value}
     )

@@ -53,6 +53,12 @@ def test_a_second_worker_can_join_and_leave(stack: Stack) -> None:
     wait_for(lambda: worker_pid(stack, name) is None)
 
 
+def test_a_body_without_a_length_is_refused_not_taken_for_an_empty_one(stack: Stack) -> None:
+    answer = stack.client.post("/rerank", content=iter([b"{}"]), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 411
+    assert answer.json()["error"]["code"] == "length_required"
+
+
 def test_the_web_process_stays_light(stack: Stack) -> None:
     assert stack.client.get("/livez").is_success
     memory = stack.memory_bytes("web")
