@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -45,12 +47,19 @@ def upload_known(*, principal: Principal, kind_name: str, file: BinaryIO) -> Upl
     return set_of_file(principal=principal, kind=import_kind(kind_name), checksum=file_checksum(file))
 
 
+@contextmanager
+def upload_open(upload: Upload) -> Iterator[BinaryIO]:
+    """The file's bytes, to be read and sought in."""
+    with upload.file.open("rb") as file:
+        yield cast(BinaryIO, file)
+
+
 def upload_discard(*, upload: Upload) -> None:
     """Remove the row, and the file once that is certain."""
-    file = upload.file
+    storage, name = upload.file.storage, str(upload.file.name)
     with transaction.atomic():
         upload.delete()
-        transaction.on_commit(lambda: file.storage.delete(file.name))
+        transaction.on_commit(lambda: storage.delete(name))
 
 
 def _discard_old(principal: Principal) -> None:

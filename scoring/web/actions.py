@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -13,19 +13,17 @@ from assay.web.mixins import PrincipalMixin
 
 
 class ActionView(PrincipalMixin, ABC):
-    http_method_names: ClassVar[list[str]] = ["post"]
-
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
-            messages.success(request, self.act(**kwargs))
+            messages.success(request, self.act())
         except AssayError as refusal:
             messages.error(request, refusal.message)
-        return HttpResponseRedirect(self.after(**kwargs))
+        return HttpResponseRedirect(self.after())
 
     @abstractmethod
-    def act(self, **kwargs: Any) -> str:
+    def act(self) -> str:
         """Do it, and return the sentence that says so. A refusal by a service becomes a message by itself."""
 
     @abstractmethod
-    def after(self, **kwargs: Any) -> str:
+    def after(self) -> str:
         """The address to go to, after success and refusal alike."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.generic import TemplateView
 from django.views.generic.base import View
@@ -16,8 +15,7 @@ from scoring.selectors.home import jobs_ended, jobs_running, jobs_troubled, star
 from scoring.selectors.models import models_with_placements
 from scoring.services.samples import samples_load
 from scoring.web.actions import ActionView
-
-STOP_POLLING = 286  # what htmx understands as "ask no more"
+from scoring.web.htmx import polled
 
 
 class HomeView(PrincipalMixin, TemplateView):
@@ -44,10 +42,7 @@ class RunningJobsView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         running = list(jobs_running(self.principal))
-        response = render(request, "_running.html", {"running": running}, status=200 if running else STOP_POLLING)
-        if not running:
-            response["HX-Refresh"] = "true"
-        return response
+        return polled(request, "_running.html", {"running": running}, ended=not running)
 
 
 class SamplesView(ActionView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -21,7 +21,7 @@ from scoring.selectors.evaluation import EVALUATED, Evaluation, job_evaluate
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_log, job_progress, results_of
 from scoring.states import ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
-from scoring.web.home import STOP_POLLING
+from scoring.web.htmx import polled
 from scoring.web.jobs import job_or_404
 from scoring.web.results import ResultsPage, results_page
 
@@ -139,22 +139,19 @@ class JobEvaluationView(JobView):
             evaluation = job_evaluate(page.job, chosen)
         except AssayError as refusal:
             return {**context, "refusal": refusal.message}
-        return {**context, "evaluation": evaluation, "queries": self._queries(page.job, evaluation)}
+        return {**context, "evaluation": evaluation, **self._by_query(page.job, evaluation)}
 
-    def _queries(self, job: Job, evaluation: Evaluation) -> Page[Any]:
-        """Rows (query, values in the order of the measures), the worst by the first measure first."""
+    def _by_query(self, job: Job, evaluation: Evaluation) -> dict[str, Any]:
+        """A page of queries, the worst by the first measure first, and its rows (query, values in measure order)."""
         first = evaluation.measures[0]
         ordered = sorted(evaluation.per_query, key=lambda query_id: evaluation.per_query[query_id][first])
         page = Paginator(ordered, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
-        queries = {
-            query.external_id: query
-            for query in Query.objects.filter(query_set=job.query_set_id, external_id__in=page.object_list)
-        }
-        page.object_list = [
-            (queries[query_id], [evaluation.per_query[query_id][name] for name in evaluation.measures])
-            for query_id in page
+        queries = Query.objects.filter(query_set=job.query_set_id, external_id__in=list(page))
+        by_id = {query.external_id: query for query in queries}
+        rows = [
+            (by_id[name], [evaluation.per_query[name][measure] for measure in evaluation.measures]) for name in page
         ]
-        return page
+        return {"queries": page, "rows": rows}
 
 
 class JobProgressView(PrincipalMixin, View):
@@ -164,15 +161,8 @@ class JobProgressView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
         page = job_page(job_or_404(self, pk))
-        response = render(
-            request,
-            "jobs/_progress.html",
-            {"page": page, "polled": True, **_details(page)},
-            status=STOP_POLLING if page.ended else 200,
-        )
-        if page.ended:
-            response["HX-Refresh"] = "true"
-        return response
+        context = {"page": page, "polled": True, **_details(page)}
+        return polled(request, "jobs/_progress.html", context, ended=page.ended)
 
 
 class JobExportView(PrincipalMixin, View):

@@ -133,9 +133,9 @@ class JobSizeView(PrincipalMixin, View):
 class JobCancelView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
 
-    def act(self, *, pk: Any) -> str:
-        job = job_cancel(principal=self.principal, job=job_or_404(self, pk))
+    def act(self) -> str:
+        job = job_cancel(principal=self.principal, job=job_or_404(self, self.kwargs["pk"]))
         return f"Job “{job.name}” is being cancelled. What was scored already stays."
 
-    def after(self, *, pk: Any) -> str:
-        return reverse("web:job_detail", args=[pk])
+    def after(self) -> str:
+        return reverse("web:job_detail", args=[self.kwargs["pk"]])

@@ -128,10 +128,11 @@ ACTIONS: Final[dict[str, Callable[[Principal, ScoringModel], str]]] = {
 class ModelActionView(ActionView):
     required_scope: ClassVar[str] = Scope.MODELS_WRITE
 
-    def act(self, *, name: str, action: str) -> str:
-        if action not in ACTIONS:
+    def act(self) -> str:
+        action = ACTIONS.get(self.kwargs["action"])
+        if action is None:
             raise Http404
-        return ACTIONS[action](self.principal, model_or_404(name))
+        return action(self.principal, model_or_404(self.kwargs["name"]))
 
-    def after(self, *, name: str, action: str) -> str:
-        return reverse("web:model_detail", args=[name])
+    def after(self) -> str:
+        return reverse("web:model_detail", args=[self.kwargs["name"]])

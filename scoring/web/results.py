@@ -70,7 +70,9 @@ def _queries(job: Job, search: str) -> QuerySet[QueryResult]:
 def _chosen(job: Job, queries: Page[Any], wanted: int | None) -> QueryResult | None:
     """The query asked for, else the first one listed."""
     first = next(iter(queries), None)
-    position = wanted if wanted is not None else first.query_position if first is not None else None
+    position = wanted if wanted is not None else getattr(first, "query_position", None)
+    if position is None:
+        return None
     return results_of(job).select_related("job").filter(query_position=position).first()
 
 

@@ -78,11 +78,13 @@ class SetDeleteView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
     deleted = False
 
-    def act(self, *, kind: SetKind, pk: Any) -> str:
-        uploaded = set_or_404(self, kind, pk)
+    def act(self) -> str:
+        kind: SetKind = self.kwargs["kind"]
+        uploaded = set_or_404(self, kind, self.kwargs["pk"])
         set_delete(principal=self.principal, uploaded=uploaded)
         self.deleted = True
         return f"The {kind.noun} “{uploaded.name}” is deleted."
 
-    def after(self, *, kind: SetKind, pk: Any) -> str:
+    def after(self) -> str:
+        kind, pk = self.kwargs["kind"], self.kwargs["pk"]
         return reverse("web:set_list", args=[kind]) if self.deleted else reverse("web:set_detail", args=[kind, pk])

@@ -18,9 +18,10 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin, reload_page
 from scoring.models import Upload
 from scoring.services.imports import Preview, import_kind, set_import, upload_preview
-from scoring.services.uploads import upload_discard, upload_known, upload_stage
+from scoring.services.uploads import upload_discard, upload_known, upload_open, upload_stage
 from scoring.web.actions import ActionView
 from scoring.web.forms import FileForm
+from scoring.web.htmx import wants_fragment
 from scoring.web.set_kinds import SetKind
 
 ROWS_SHOWN = 10
@@ -96,7 +97,7 @@ class UploadView(PrincipalMixin, FormView[FileForm]):
             return self.form_invalid(form)
         url = reverse("web:upload_import", args=[kind, upload.pk])
         # To htmx a redirect would be invisible: it would load the next page into the form's place.
-        return reload_page(url) if self.request.htmx else HttpResponseRedirect(url)
+        return reload_page(url) if wants_fragment(self.request) else HttpResponseRedirect(url)
 
 
 class ImportView(PrincipalMixin, View):
@@ -123,13 +124,13 @@ class ImportView(PrincipalMixin, View):
             except AssayError as refusal:
                 error = refusal.message
         page = import_page(kind, upload, mapping=mapping, name=name, error=error)
-        template = "sets/_import.html" if request.htmx else "sets/import.html"
+        template = "sets/_import.html" if wants_fragment(request) else "sets/import.html"
         return render(request, template, {"page": page, "view": self})
 
     def _import(
         self, upload: Upload, kind: SetKind, name: str, mapping: dict[str, Any], *, keep_good_rows: bool
     ) -> HttpResponse:
-        with upload.file.open("rb") as file:
+        with upload_open(upload) as file:
             uploaded, _ = set_import(
                 principal=self.principal,
                 kind_name=kind.import_name,
@@ -147,13 +148,13 @@ class ImportView(PrincipalMixin, View):
 class DiscardView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
 
-    def act(self, *, kind: SetKind, pk: Any) -> str:
-        upload = upload_or_404(self, kind, pk)
+    def act(self) -> str:
+        upload = upload_or_404(self, self.kwargs["kind"], self.kwargs["pk"])
         upload_discard(upload=upload)
         return f"{upload.file_name} was removed; nothing was imported."
 
-    def after(self, *, kind: SetKind, pk: Any) -> str:
-        return reverse("web:set_list", args=[kind])
+    def after(self) -> str:
+        return reverse("web:set_list", args=[self.kwargs["kind"]])
 
 
 def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
@@ -167,7 +168,7 @@ def import_page(
     kind: SetKind, upload: Upload, *, mapping: dict[str, Any] | None, name: str | None = None, error: str = ""
 ) -> ImportPage:
     """Read the file under ``mapping``, or under a guessed one. Raises AssayError 422 for a file that cannot be read."""
-    with upload.file.open("rb") as file:
+    with upload_open(upload) as file:
         preview = upload_preview(kind_name=kind.import_name, file=file, mapping=mapping)
     roles = [
         RoleChoice(role.name, role.required, preview.mapping.get(role.name), mapping is None)

@@ -15,6 +15,7 @@ from scoring.models import Worker
 from scoring.selectors.placements import PlacementView, workers_with_placements
 from scoring.selectors.workers import workers_alive
 from scoring.states import PlacementState
+from scoring.web.htmx import wants_fragment
 
 # Counters of the engine that tell a person something, in the order shown.
 COUNTERS = (
@@ -60,5 +61,5 @@ class WorkerListView(PrincipalMixin, View):
     required_scope: ClassVar[str] = Scope.MODELS_READ
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        template = "workers/_workers.html" if request.htmx else "workers/list.html"
+        template = "workers/_workers.html" if wants_fragment(request) else "workers/list.html"
         return render(request, template, {"cards": worker_cards(), "view": self})

@@ -13,7 +13,6 @@ from django.contrib.auth.models import User
 from accounts.services import principal_of_user
 from assay.api.principal import Principal
 from scoring.models import Document, DocumentSet, Job, Placement, Query, QuerySet, ScoringModel, Worker
-from scoring.models.base import UploadedSet
 from scoring.models.scoring_model import ModelKind
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import chunk_complete, chunk_lease
@@ -57,7 +56,7 @@ def principal(user: User) -> Principal:
     return principal_of_user(user)
 
 
-def imported(user: User, kind: str, content: str, *, name: str, file_name: str, **options: Any) -> UploadedSet:
+def imported(user: User, kind: str, content: str, *, name: str, file_name: str, **options: Any) -> Any:
     file = io.BytesIO(content.encode())
     uploaded, _ = set_import(
         principal=principal(user), kind_name=kind, name=name, file=file, file_name=file_name, **options

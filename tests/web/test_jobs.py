@@ -75,7 +75,7 @@ def test_what_the_service_refuses_is_said_in_the_form(browser_client: Client, an
 
 
 def test_the_number_of_pairs_follows_the_choice(browser_client: Client, world: World) -> None:
-    chosen = {"document_set": world.documents.pk, "query_set": world.queries.pk}
+    chosen = {"document_set": str(world.documents.pk), "query_set": str(world.queries.pk)}
     assert "6 pairs" in text_of(browser_client.get(reverse("web:job_size"), chosen))
     assert "Choose both sets" in text_of(browser_client.get(reverse("web:job_size"), {"document_set": "no id"}))
 
@@ -169,7 +169,7 @@ def test_ranks_are_paged(browser_client: Client, analyst: User, world: World) ->
 
 def test_the_evaluation_says_its_means_and_every_query(browser_client: Client, world: World) -> None:
     url = reverse("web:job_evaluation", args=[world.job.pk])
-    page = text_of(browser_client.get(url, {"judgement_set": world.judgements.pk}))
+    page = text_of(browser_client.get(url, {"judgement_set": str(world.judgements.pk)}))
     for name in ("nDCG@10", "RR@10", "R@100", "Judged@10"):
         assert name in page
     assert "Means over 2 of 2 queries" in page
@@ -179,7 +179,9 @@ def test_the_evaluation_says_its_means_and_every_query(browser_client: Client, w
 
 def test_judgements_of_other_queries_are_refused_in_words(browser_client: Client, analyst: User, world: World) -> None:
     other = factories.imported(analyst, "judgements", "zz 0 d1 1\n", name="Other", file_name="o.txt")
-    page = text_of(browser_client.get(reverse("web:job_evaluation", args=[world.job.pk]), {"judgement_set": other.pk}))
+    page = text_of(
+        browser_client.get(reverse("web:job_evaluation", args=[world.job.pk]), {"judgement_set": str(other.pk)})
+    )
     assert "names none of the 2 queries" in page
 
 

@@ -45,7 +45,7 @@ def test_the_second_step_shows_what_was_found(browser_client: Client) -> None:
 
 def test_all_rows_are_imported_and_the_file_is_gone(browser_client: Client) -> None:
     stage(browser_client, factories.DOCUMENTS)
-    stored = Path(settings.MEDIA_ROOT) / Upload.objects.get().file.name
+    stored = Path(settings.MEDIA_ROOT) / str(Upload.objects.get().file.name)
     assert stored.exists()
     mapping = {"id": "id", "text": "body", "title": "title"}
     response = browser_client.post(import_url(), {**mapping, "name": "Advice", "do": "import"})
@@ -60,7 +60,7 @@ def test_staged_files_leave_the_storage_with_their_row(
 ) -> None:
     stage(browser_client, factories.DOCUMENTS)
     upload = Upload.objects.get()
-    stored = Path(settings.MEDIA_ROOT) / upload.file.name
+    stored = Path(settings.MEDIA_ROOT) / str(upload.file.name)
     with django_capture_on_commit_callbacks(execute=True):
         browser_client.post(reverse("web:upload_discard", args=["document-sets", upload.pk]))
     assert not stored.exists() and not Upload.objects.exists() and not DocumentSet.objects.exists()
