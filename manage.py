@@ -39,7 +39,7 @@ def main() -> None:
             redis=wanted and not env.given("REDIS_URL"),
         ):
             execute_from_command_line(sys.argv)
-    except ImproperlyConfigured as error:
+    except (ImproperlyConfigured, embedded.ServerError) as error:
         sys.exit(f"Assay cannot start: {error}")
 
 

