@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.db import Error as AnyDatabaseError
@@ -30,11 +30,13 @@ from scoring.services.jobs import model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
-from workers.engine import Engine
 from workers.engine.types import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop
+
+if TYPE_CHECKING:  # importing it brings torch in
+    from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
 

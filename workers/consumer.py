@@ -33,6 +33,8 @@ class Consumer:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        for chatty in ("celery.worker.strategy", "celery.app.trace"):  # two lines for every message
+            logging.getLogger(chatty).setLevel(logging.WARNING)
         app.conf.update(
             broker_connection_max_retries=None,
             worker_enable_remote_control=False,  # nobody asks by Redis: the worker's row tells

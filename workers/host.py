@@ -13,19 +13,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models.functions import Now
 
 from scoring.models import Placement, ScoringModel, Worker
 from scoring.services.placements import placement_demand, placement_move, placement_observe
 from scoring.states import ModelState, PlacementState
-from workers.engine import Engine
 from workers.engine.types import EngineError, ModelInfo, ModelSpec, ScoringRequest
 from workers.faults import ModelFault, ModelUnavailable
 from workers.loop import Loop
 from workers.self_tests import model_facts, self_test_next
 from workers.sources import SourceError, model_spec
+
+if TYPE_CHECKING:  # importing it brings torch in
+    from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
 

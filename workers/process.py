@@ -20,7 +20,6 @@ from scoring.states import WorkerState
 from workers import tasks
 from workers.batch import Batch
 from workers.consumer import Consumer
-from workers.engine import Engine
 from workers.engine.types import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
@@ -35,10 +34,12 @@ EXIT_REPLACED: Final = 3
 
 
 class WorkerProcess:
-    """Everything this process runs. The row is written first: whatever happens later has somebody to be told of."""
+    """Everything this process runs."""
 
     def __init__(self, *, worker_id: uuid.UUID, name: str, device: str) -> None:
+        """Write the row, take back what the process before us held, then bring the engine in, which takes its time."""
         self.exit_code = 0
+        self._started = False
         self.worker = worker_register(
             worker_id=worker_id,
             boot_id=uuid.uuid4(),
@@ -49,6 +50,10 @@ class WorkerProcess:
         )
         chunks_reclaim_own(worker=self.worker)
         self_tests_interrupted(worker=self.worker)
+        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
+        self.heartbeat.start()
+        from workers.engine import Engine
+
         self.engine = Engine(
             EngineConfig(
                 device=device,
@@ -61,13 +66,13 @@ class WorkerProcess:
         self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
         self.consumer = Consumer(name=name)
-        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
 
     def start(self) -> None:
         tasks.serve(self)
+        self._started = True
         worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
-        for part in (self.heartbeat, self.watchdog, self.host, self.sync, self.batch, self.consumer):
+        for part in (self.watchdog, self.host, self.sync, self.batch, self.consumer):
             part.start()
         logger.info("worker %s is ready", self.worker.name)
 
@@ -96,6 +101,8 @@ class WorkerProcess:
         self.batch.wake()
 
     def _pulse(self) -> Pulse:
+        if not self._started:
+            return Pulse(0, [], {})
         return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics())
 
     def _statistics(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import redis
@@ -24,7 +24,6 @@ from scoring.models import ScoringModel
 from scoring.payloads import PayloadError, SyncLabels, SyncReply, SyncRequest
 from scoring.states import ModelState
 from workers.counters import Counters
-from workers.engine import Engine
 from workers.engine.types import (
     EngineError,
     ItemStatus,
@@ -39,6 +38,9 @@ from workers.engine.types import (
 )
 from workers.host import Host
 from workers.loop import Loop
+
+if TYPE_CHECKING:  # importing it brings torch in
+    from workers.engine import Engine
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from scoring.states import COUNTED_CAUSES, ChunkCause, ChunkState, JobState
 
 MAX_ATTEMPTS: Final = 3
 RUNNABLE: Final = (JobState.QUEUED, JobState.RUNNING)
+LEASE_LOST: Final = (ChunkCause.LEASE_EXPIRED, ChunkCause.WORKER_LOST, ChunkCause.WORKER_CRASHED)
 NO_LEASE: Final[dict[str, Any]] = {
     "lease_owner": None,
     "lease_boot": None,
@@ -104,7 +105,7 @@ def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: d
 
 
 def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str = "") -> bool:
-    """Give a leased chunk back with its cause: to pending, to failed after MAX_ATTEMPTS counted ones, or to cancelled."""
+    """Give a leased chunk back with its cause: to pending, to failed after MAX_ATTEMPTS counted ones, or cancelled."""
     attempts = chunk.attempts + (cause in COUNTED_CAUSES)
     job_state = Job.objects.values_list("state", flat=True).get(pk=chunk.job_id)
     if job_state not in RUNNABLE:
@@ -149,8 +150,9 @@ def chunks_reclaim_expired() -> int:
 
 
 def _cause(chunk: Chunk) -> ChunkCause:
+    """One lost lease may be an accident; a chunk that loses one after another is not, and must come to an end."""
     owner = chunk.lease_owner
-    if owner is None or owner.boot_id != chunk.lease_boot:
+    if owner is None or owner.boot_id != chunk.lease_boot or chunk.cause in LEASE_LOST:
         return ChunkCause.WORKER_CRASHED
     return ChunkCause.LEASE_EXPIRED if owner_is_alive(owner) else ChunkCause.WORKER_LOST
 

@@ -92,6 +92,22 @@ def test_the_cause_is_told_by_the_owners_row(model: ScoringModel, make_job: Make
     }
 
 
+def test_a_chunk_that_loses_its_worker_each_time_comes_to_an_end(
+    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker
+) -> None:
+    """Also where no worker ever comes back to say that it crashed."""
+    make_job(model, chunks=1)
+    attempts = []
+    for n in range(MAX_ATTEMPTS + 1):
+        worker = make_worker(f"worker-{n}")
+        expire(lease(worker))
+        Worker.objects.filter(pk=worker.pk).update(heartbeat_at=Now() - timedelta(hours=1))
+        assert chunks_reclaim_expired() == 1
+        attempts.append(Chunk.objects.get().attempts)
+    assert attempts == [0, 1, 2, 3]
+    assert Chunk.objects.get().state == ChunkState.FAILED
+
+
 def test_a_restarted_worker_takes_back_what_it_held(
     model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker
 ) -> None:

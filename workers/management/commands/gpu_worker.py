@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from workers.identity import NameTaken, worker_identity
+from workers.process import WorkerProcess
 
 
 class Command(BaseCommand):
@@ -30,9 +31,7 @@ class Command(BaseCommand):
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)
         try:
             with worker_identity(name, folder=settings.DATA_DIR / "workers") as worker_id:
-                from workers import process  # imports torch: only a process that becomes a worker pays for it
-
-                worker = process.WorkerProcess(worker_id=worker_id, name=name, device=device)
+                worker = WorkerProcess(worker_id=worker_id, name=name, device=device)
                 worker.start()
                 signal.sigwait(signals)
                 worker.drain()

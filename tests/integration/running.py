@@ -1,0 +1,109 @@
+"""What tests of the running platform do over and over: register, submit, look into the database, wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import psycopg
+
+from scoring.services.bundled import MINILM
+from tests.integration.rig import wait_for
+
+WORDS = [
+    "river",
+    "rain",
+    "bridge",
+    "honey",
+    "bees",
+    "hive",
+    "nectar",
+    "engine",
+    "piston",
+    "valve",
+    "bread",
+    "dough",
+    "oven",
+    "yeast",
+    "violin",
+    "string",
+    "bow",
+]
+FINAL = ("completed", "completed_with_errors", "cancelled", "failed")
+
+
+def checked(response: httpx.Response) -> dict[str, Any]:
+    assert response.is_success, f"{response.request.url}: {response.status_code} {response.text}"
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def registered(client: httpx.Client, name: str, **fields: Any) -> str:
+    """A late-interaction model over MiniLM in float32, served when this returns."""
+    body = {"name": name, "kind": "late-interaction", "source": MINILM, "dtype": "float32", **fields}
+    response = client.post("/api/v1/models", json=body)
+    assert response.status_code in (201, 409), response.text
+
+    def state() -> str:
+        return str(checked(client.get(f"/api/v1/models/{name}"))["state"])
+
+    wait_for(lambda: state() in ("available", "rejected"), seconds=120, what=f"the self-test of {name}")
+    assert state() == "available"
+    return name
+
+
+def text(number: int, length: int) -> str:
+    return " ".join(WORDS[(number * 7 + step * (number % 5 + 1)) % len(WORDS)] for step in range(length))
+
+
+def submitted(client: httpx.Client, model: str, *, chunks: int, length: int = 60, queries: int = 8) -> dict[str, Any]:
+    """A job of that many chunks: 64 documents each, of ``length`` words."""
+    documents = "".join(json.dumps({"id": n, "text": text(n, length)}) + "\n" for n in range(64 * chunks))
+    asked = "".join(json.dumps({"id": n, "text": text(3 * n + 1, 5)}) + "\n" for n in range(queries))
+    sets = {}
+    for kind, content in (("document", documents), ("query", asked)):
+        upload = client.post(
+            f"/api/v1/{kind}-sets",
+            files={"file": (f"{kind}.jsonl", content.encode())},
+            data={"name": f"{kind} {chunks}", "use_existing": "true"},
+        )
+        sets[f"{kind}_set"] = checked(upload)["id"]
+    return checked(client.post("/api/v1/jobs", json={"model": model, **sets}))
+
+
+def finished(client: httpx.Client, job: dict[str, Any], *, seconds: float = 180) -> dict[str, Any]:
+    path = f"/api/v1/jobs/{job['id']}"
+    wait_for(lambda: checked(client.get(path))["state"] in FINAL, seconds=seconds, what=f"the end of job {job['id']}")
+    return checked(client.get(path))
+
+
+class Rows:
+    """The stack's database, looked at from outside."""
+
+    def __init__(self, database_url: str) -> None:
+        self._connection = psycopg.connect(database_url, autocommit=True)
+
+    def __call__(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def chunks_in(self, job: dict[str, Any], state: str) -> list[int]:
+        found = self(
+            "SELECT index FROM scoring_chunk WHERE job_id = %s AND state = %s ORDER BY index", job["id"], state
+        )
+        return [index for (index,) in found]
+
+    def scores(self, job: dict[str, Any]) -> list[bytes]:
+        """Every chunk's stored scores, as the bytes that they are."""
+        found = self("SELECT raw_scores FROM scoring_chunk WHERE job_id = %s ORDER BY index", job["id"])
+        return [bytes(raw) for (raw,) in found]
+
+    def alive(self) -> list[str]:
+        found = self(
+            "SELECT name FROM scoring_worker "
+            "WHERE state = 'ready' AND heartbeat_at > now() - interval '3 s' ORDER BY name"
+        )
+        return [name for (name,) in found]
+
+    def close(self) -> None:
+        self._connection.close()

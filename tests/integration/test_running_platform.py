@@ -1,0 +1,211 @@
+"""The running platform under what goes wrong in life: killed workers, lost messages, poison, nobody there."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.integration.rig import wait_for
+from tests.integration.running import Rows, checked, finished, registered, submitted
+from tests.stack import Stack
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def rows(stack: Stack) -> Iterator[Rows]:
+    rows = Rows(stack.database_url)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture(autouse=True)
+def one_worker(stack: Stack, rows: Rows) -> Iterator[None]:
+    """Every test begins and ends with exactly one worker that is ready."""
+    keep_one_worker(stack, rows)
+    yield
+    keep_one_worker(stack, rows)
+
+
+def keep_one_worker(stack: Stack, rows: Rows) -> None:
+    for name in stack.workers[1:]:
+        stack.kill_worker(signal.SIGTERM, name=name)
+    if not stack.workers:
+        stack.start_worker()
+    wait_for(lambda: rows.alive() == stack.workers, seconds=60, what="one ready worker")
+
+
+def rerank(client: httpx.Client, model: str, **fields: object) -> httpx.Response:
+    documents = ["bees make honey", "the bridge is closed"]
+    return client.post("/rerank", json={"model": model, "query": "honey", "documents": documents, **fields})
+
+
+def test_a_killed_worker_changes_no_score(stack: Stack, rows: Rows) -> None:
+    calm, shaken = registered(stack.client, "late-calm"), registered(stack.client, "late-shaken")
+    undisturbed = submitted(stack.client, calm, chunks=10)
+    assert finished(stack.client, undisturbed)["state"] == "completed"
+
+    victim = stack.start_worker()
+    wait_for(lambda: victim in rows.alive(), seconds=60, what="the second worker")
+    checked(stack.client.post(f"/api/v1/models/{shaken}/load"))
+    wait_for(lambda: ready_on(rows, shaken) == 2, seconds=60, what="the model on both workers")
+    job = submitted(stack.client, shaken, chunks=10)
+    wait_for(lambda: leased_by(rows, job, victim), what="a chunk on the second worker")
+    stack.kill_worker(signal.SIGKILL, name=victim)
+    assert leased_by(rows, job, victim), "it was to be killed in mid-chunk"
+
+    assert finished(stack.client, job)["state"] == "completed"
+    assert rows.scores(job) == rows.scores(undisturbed)
+    causes = rows("SELECT DISTINCT reason FROM scoring_transition WHERE to_state = 'pending' AND entity = 'chunk'")
+    assert causes
+
+
+def ready_on(rows: Rows, model: str) -> int:
+    found = rows(
+        "SELECT count(*) FROM scoring_placement p JOIN scoring_scoringmodel m ON m.id = p.model_id "
+        "JOIN scoring_worker w ON w.id = p.worker_id WHERE m.name = %s AND p.state = 'ready' AND w.state = 'ready'",
+        model,
+    )
+    return int(found[0][0])
+
+
+def leased_by(rows: Rows, job: dict[str, str], worker: str) -> bool:
+    sql = (
+        "SELECT 1 FROM scoring_chunk c JOIN scoring_worker w ON w.id = c.lease_owner_id "
+        "WHERE c.job_id = %s AND c.state = 'leased' AND w.name = %s"
+    )
+    return bool(rows(sql, job["id"], worker))
+
+
+def test_a_drained_worker_gives_its_chunk_back(stack: Stack, rows: Rows) -> None:
+    job = submitted(stack.client, registered(stack.client, "late-drained"), chunks=6)
+    wait_for(lambda: rows.chunks_in(job, "leased"))
+    name = stack.workers[0]
+    process = stack.platform.programs[name].process
+    assert process is not None
+    started = time.monotonic()
+    stack.kill_worker(signal.SIGTERM, name=name)
+    assert (process.returncode, time.monotonic() - started < 15) == (0, True)
+    assert rows.chunks_in(job, "leased") == []
+    assert rows("SELECT state FROM scoring_worker WHERE name = %s", name) == [("gone",)]
+    stack.start_worker()
+    assert finished(stack.client, job)["state"] == "completed"
+    assert rows("SELECT max(attempts) FROM scoring_chunk WHERE job_id = %s", job["id"]) == [(0,)]
+
+
+def test_a_chunk_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) -> None:
+    poison = 3
+    job = submitted(stack.client, registered(stack.client, "late-poisoned"), chunks=6)
+    crashes = 0
+    give_up = time.monotonic() + 240
+    while rows.chunks_in(job, "failed") != [poison] and time.monotonic() < give_up:
+        if poison in rows.chunks_in(job, "leased"):
+            process = stack.platform.programs[stack.workers[0]].process
+            stack.kill_worker(signal.SIGKILL, restart=True)
+            assert process is not None
+            process.wait(10)
+            crashes += 1
+            wait_for(lambda: poison not in rows.chunks_in(job, "leased"), seconds=90, what="the restart")
+        time.sleep(0.005)
+    assert crashes in (3, 4)  # the first one may look like an accident
+    ended = finished(stack.client, job)
+    assert (ended["state"], ended["statistics"]["failed_chunks"]) == ("completed_with_errors", 1)
+    assert rows.chunks_in(job, "done") == [0, 1, 2, 4, 5]
+    assert rows("SELECT error FROM scoring_chunk WHERE job_id = %s AND state = 'failed'", job["id"]) == [
+        ("worker crashed, 3 times",)
+    ]
+
+
+def test_a_hundred_wake_ups_do_the_work_once(stack: Stack, rows: Rows) -> None:
+    job = submitted(stack.client, registered(stack.client, "late-woken"), chunks=4)
+    send = "from scoring.dispatch import workers_wake; assert all(workers_wake() for _ in range(100))"
+    stack.manage("shell", "--no-imports", "-c", send)
+    assert finished(stack.client, job)["state"] == "completed"
+    done = rows(
+        "SELECT count(*) FROM scoring_transition t JOIN scoring_chunk c ON t.entity_id = c.id::text "
+        "WHERE t.entity = 'chunk' AND t.to_state = 'done' AND c.job_id = %s",
+        job["id"],
+    )
+    assert done == [(4,)]
+
+
+def test_a_cancelled_job_stops_within_a_micro_batch(stack: Stack, rows: Rows) -> None:
+    job = submitted(stack.client, registered(stack.client, "late-cancelled"), chunks=40)
+    wait_for(lambda: rows.chunks_in(job, "done"), seconds=60)
+    checked(stack.client.post(f"/api/v1/jobs/{job['id']}/cancel"))
+    ended = finished(stack.client, job, seconds=20)
+    assert ended["state"] == "cancelled"
+    assert 0 < ended["progress"]["pairs_done"] < ended["pair_count"]
+    results = checked(stack.client.get(f"/api/v1/jobs/{job['id']}/results"))["results"]
+    assert len(results) == 8
+
+
+def test_nobody_there_is_said_within_two_seconds(stack: Stack, rows: Rows) -> None:
+    model = registered(stack.client, "late-alone")
+    stack.kill_worker(signal.SIGKILL)
+    # At first its row still looks alive and the message waits in vain; later the row tells.
+    for wait in (0.0, 7.0):
+        time.sleep(wait)
+        started = time.monotonic()
+        response = rerank(stack.client, model)
+        assert time.monotonic() - started < 2
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (503, "no_worker")
+        assert "queue 'sync'" in error["message"]
+        assert model in error["message"]
+        assert int(response.headers["Retry-After"]) > 0
+
+
+def test_a_request_whose_caller_left_is_dropped(stack: Stack, rows: Rows) -> None:
+    model = registered(stack.client, "late-left")
+    long = {"documents": [f"{n} " + "honey bees " * 200 for n in range(300)]}
+    response = stack.client.post(
+        "/rerank", json={"model": model, "query": "honey", **long}, headers={"X-Timeout-Ms": "700"}
+    )
+    assert (response.status_code, response.json()["error"]["code"]) == (504, "deadline_exceeded")
+
+    def dropped() -> int:
+        found = rows("SELECT statistics->'sync'->>'dropped' FROM scoring_worker WHERE state = 'ready'")
+        return int(found[0][0] or 0)
+
+    wait_for(lambda: dropped() >= 1, what="the counter of dropped requests")
+    assert rerank(stack.client, model).is_success
+
+
+def test_the_toggle_is_visible_within_seconds(stack: Stack) -> None:
+    name = registered(stack.client, "late-toggled")
+    path = f"/api/v1/models/{name}"
+    wanted = not checked(stack.client.get(path))["gpu_maxsim"]
+    generation = checked(stack.client.patch(path, json={"gpu_maxsim": wanted}))["generation"]
+
+    def in_force() -> bool:
+        return [p["generation"] for p in checked(stack.client.get(path))["placements"] if p["present"]] == [generation]
+
+    wait_for(in_force, seconds=5, what="the toggle")
+    assert rerank(stack.client, name).is_success
+
+
+def test_a_reload_answers_all_the_time(stack: Stack, rows: Rows) -> None:
+    name = registered(stack.client, "late-reloaded")
+    assert rerank(stack.client, name).is_success
+    stop, answers = threading.Event(), []
+
+    def ask() -> None:
+        while not stop.is_set():
+            answers.append(rerank(stack.client, name))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    checked(stack.client.post(f"/api/v1/models/{name}/reload"))
+    done = "SELECT reloaded FROM scoring_placement p JOIN scoring_scoringmodel m ON m.id = p.model_id WHERE m.name = %s"
+    wait_for(lambda: (1,) in rows(done, name), what="the reload")
+    stop.set()
+    asking.join()
+    assert answers
+    assert all(answer.is_success for answer in answers)
+    assert len({tuple(r["relevance_score"] for r in answer.json()["results"]) for answer in answers}) == 1
