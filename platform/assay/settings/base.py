@@ -25,7 +25,6 @@ WEB_THREADS = env.integer("WEB_THREADS", 32, minimum=2, maximum=512)
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
 MODEL_ROOTS = env.folders("MODEL_ROOTS")
-EXAMPLES_DIR = ROOT / "examples"
 WORKER_THREADS = env.integer("WORKER_THREADS", 16, minimum=2, maximum=256)
 ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as there are cores
 DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
