@@ -56,6 +56,8 @@ TONES: dict[str, str] = {
     ItemStatus.EMPTY: "wait",
 }
 
+PHASES = ("queue", "tokenise", "forward", "maxsim", "total")
+
 
 @register.simple_tag
 def version() -> str:
@@ -139,6 +141,12 @@ def milliseconds(value: float | None) -> str:
     if value is None:
         return "—"
     return f"{value:,.1f} ms" if value < 100 else f"{value:,.0f} ms"
+
+
+@register.filter
+def by_phase(timings: dict[str, float]) -> list[tuple[str, float]]:
+    """Timings in the order of the phases: the database keeps no order of an object's members."""
+    return [(name, timings[name]) for name in PHASES if name in timings]
 
 
 @register.filter

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
+from django.templatetags.static import static
 from django.urls import reverse
-from django.views.generic import TemplateView
+from django.views.generic import RedirectView, TemplateView
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
@@ -55,3 +56,8 @@ class SamplesView(ActionView):
 
     def after(self) -> str:
         return reverse("web:home")
+
+
+class FaviconView(RedirectView):
+    def get_redirect_url(self, *args: Any, **kwargs: Any) -> str:
+        return static("favicon.svg")

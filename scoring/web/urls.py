@@ -9,6 +9,8 @@ register_converter(SetKindConverter, "set_kind")
 
 app_name = "web"
 urlpatterns = [
+    # Pages that are not ours, such as the admin's, name no icon, and browsers then ask here.
+    path("favicon.ico", home.FaviconView.as_view()),
     path("", home.HomeView.as_view(), name="home"),
     path("running/", home.RunningJobsView.as_view(), name="running"),
     path("samples/", home.SamplesView.as_view(), name="samples"),

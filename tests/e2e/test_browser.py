@@ -1,0 +1,150 @@
+"""What people do, done in a browser: from a file with a bad row to an exported ranking, and a model's switch."""
+
+from __future__ import annotations
+
+import csv
+import re
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Visit
+
+pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.usefixtures("served")]
+
+MakeFile = Callable[[str, str], Path]
+DOCUMENTS = """key,headline,words
+d1,Ticks,"Grip the tick with tweezers close to the skin and pull it straight out."
+d2,Kettle,"Fill the kettle with water and citric acid to dissolve the limescale."
+d3,too few
+d4,Cyclone,"The tropical cyclone reached the coast on Tuesday evening."
+"""
+QUERIES = "id\ttext\nq1\tHow do I remove a tick from my leg?\nq2\tHow do I descale a kettle?\n"
+JUDGEMENTS = "q1 0 d1 2\nq1 0 d4 0\nq2 0 d2 2\n"
+
+
+def upload(visit: Visit, kind: str, path: Path, button: str, columns: dict[str, str] | None = None) -> str:
+    """Three steps; returns the name under which the set is stored, which no earlier run used."""
+    page, name = visit.page, f"{path.stem} {uuid.uuid4().hex[:8]}"
+    visit.open(f"/{kind}/upload/")
+    page.get_by_label("Choose a file, or drop it here").set_input_files(path)
+    page.get_by_role("button", name="Look at the file").click()
+    expect(page.get_by_role("heading", name="First rows")).to_be_visible()
+    for role, column in (columns or {}).items():
+        page.get_by_label(role).select_option(column)
+        expect(page.locator("thead .chip", has_text=role)).to_be_visible()
+    page.get_by_label("Name of the").fill(name)
+    page.get_by_role("button", name=button).click()
+    expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    return name
+
+
+def choose(page: Page, label: str, name: str) -> None:
+    value = page.get_by_label(label).locator("option", has_text=name).get_attribute("value")
+    page.get_by_label(label).select_option(value)
+
+
+def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_with: MakeFile) -> None:
+    page, salt = visit.page, uuid.uuid4().hex
+    documents = upload(
+        visit,
+        "document-sets",
+        file_with("advice.csv", f"{DOCUMENTS}d5,Salt,{salt}\n"),
+        "Keep the 4 good rows",
+        {"Id": "key", "Text": "words", "Title": "headline"},
+    )
+    expect(page.get_by_text("has 2 columns, the header has 3")).to_be_visible()
+    queries = upload(visit, "query-sets", file_with("questions.tsv", f"{QUERIES}q3\t{salt}\n"), "Import 3 queries")
+    upload(visit, "judgement-sets", file_with("grades.txt", f"{JUDGEMENTS}q3 0 {salt} 0\n"), "Import 4 judgements")
+    grades = page.get_by_role("heading", level=1).inner_text()
+
+    visit.open("/jobs/new/")
+    choose(page, "Document set", documents)
+    choose(page, "Query set", queries)
+    expect(page.locator("#size")).to_contain_text("12 pairs")
+    page.get_by_role("radio", name=re.compile("^minilm-late")).check()
+    page.get_by_label("Name").fill(f"Job {salt}")
+    page.get_by_role("button", name="Start the job").click()
+
+    # The page loads anew by itself when the job has ended.
+    expect(page.locator(".hit").first).to_be_visible(timeout=120_000)
+    expect(page.locator(".title-line")).to_contain_text("Completed")
+    expect(page.locator(".hit").first).to_contain_text("Ticks")
+    page.keyboard.press("j")
+    expect(page.locator(".query-text")).to_have_text("How do I descale a kettle?")
+    expect(page.locator(".hit").first).to_contain_text("Kettle")
+    assert "query=1" in page.url
+
+    page.get_by_role("link", name="Evaluation").click()
+    choose(page, "Judgement set", grades)
+    page.get_by_role("button", name="Measure").click()
+    expect(page.get_by_text("Means over 3 of 3 queries")).to_be_visible()
+    expect(page.locator("tbody tr", has_text="q2")).to_contain_text("1.0000")
+
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()))
+    assert len(rows) == 12
+    assert [row["document_id"] for row in rows if row["rank"] == "1"][:2] == ["d1", "d2"]
+    assert visit.complaints == []
+
+
+def test_a_query_is_answered_at_once_with_the_call_for_it(visit: Visit) -> None:
+    page = visit.page
+    visit.open("/try/?example")
+    page.get_by_label("Model").select_option("minilm")
+    page.get_by_role("button", name="Rank").click()
+    expect(page.locator(".hit")).to_have_count(4, timeout=60_000)
+    expect(page.locator(".hit").first).to_contain_text("citric acid")
+    expect(page.locator("#curl")).to_contain_text("/rerank")
+    page.get_by_role("link", name="As stored").click()
+    expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()
+    assert visit.complaints == []
+
+
+def test_the_switch_of_gpu_maxsim_comes_into_force_and_is_seen_to(visit: Visit) -> None:
+    page = visit.page
+    visit.open("/models/minilm-late/")
+    page.get_by_role("button", name="Load", exact=True).click()
+    row = page.locator("#placements tbody tr", has_text="Ready").first
+    expect(row).to_be_visible(timeout=60_000)
+    expect(row).to_contain_text("with a fallback", timeout=30_000)  # wanted on the GPU, runs on the CPU: it says so
+    switch = page.get_by_role("switch", name="GPU MaxSim")
+    switch.click()
+    expect(switch).to_have_attribute("aria-checked", "false")
+    expect(row).to_contain_text("as wanted", timeout=30_000)
+    switch.click()
+    expect(switch).to_have_attribute("aria-checked", "true")
+    assert visit.complaints == []
+
+
+def test_keys_and_theme(visit: Visit) -> None:
+    page = visit.page
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    page.wait_for_url("**/models/")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_label("Theme").select_option("dark")
+    page.reload()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    visit.open("/jobs/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    assert visit.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_the_window(visit: Visit, width: int) -> None:
+    visit.page.set_viewport_size({"width": width, "height": 844})
+    for path in (
+        "/", "/jobs/", "/jobs/new/", "/try/?example", "/score-requests/", "/document-sets/", "/query-sets/upload/",
+        "/judgement-sets/", "/models/", "/models/minilm-late/", "/workers/", "/admin/",
+    ):  # fmt: skip
+        visit.open(path)
+        assert visit.sideways() <= 0, path
+    assert visit.complaints == []
