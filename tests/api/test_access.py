@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from accounts.scopes import ALL_SCOPES
@@ -114,3 +115,19 @@ def test_the_same_file_of_another_team_is_no_duplicate(api: APIClient, stranger:
 def test_workers_and_models_belong_to_no_team(worker: Worker, model: ScoringModel, stranger: APIClient) -> None:
     assert stranger.get(f"/api/v1/workers/{worker.pk}").status_code == 200
     assert stranger.get("/api/v1/models/late").status_code == 200
+
+
+def test_a_browser_session_needs_the_csrf_token(analyst: User) -> None:
+    browser = APIClient(enforce_csrf_checks=True)
+    browser.force_login(analyst)
+    assert browser.get("/api/v1/jobs").status_code == 200
+    refused = browser.post("/api/v1/jobs", {})
+    assert refused.status_code == 403 and "CSRF" in refused.json()["error"]["message"]
+    assert browser.post("/api/v1/models", {}).status_code == 403
+
+
+def test_an_analyst_may_not_change_models(analyst: User, model: ScoringModel) -> None:
+    browser = APIClient()
+    browser.force_login(analyst)
+    assert browser.get("/api/v1/models/late").status_code == 200
+    assert browser.patch("/api/v1/models/late", {"gpu_maxsim": False}).status_code == 403
