@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -29,6 +29,12 @@ class ScoringModelForm(forms.ModelForm[ScoringModel]):
     class Meta:
         model = ScoringModel
         fields = (*SETTINGS, "is_default", "self_test_mode")
+        # The admin shows help texts as HTML, in which <distribution> would be a tag.
+        help_texts: ClassVar = {"source": "a folder below one of MODEL_ROOTS, or package:DISTRIBUTION/FOLDER-IN-IT"}
+        widgets: ClassVar = {
+            "source": forms.TextInput(attrs={"class": "vLargeTextField"}),
+            "labels": forms.Textarea(attrs={"rows": 2}),
+        }
 
     def clean(self) -> dict[str, Any] | None:
         """The registry's own rules, said beside the field they are about."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.stack import ADMIN_PASSWORD, Stack
 
@@ -34,6 +34,10 @@ class Visit:
         response = self.page.goto(self.base_url + path)
         assert response is not None and response.ok, f"{path} answers {response and response.status}"
 
+    def note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.complaints.append(message.text)
+
     def sideways(self) -> int:
         """Pixels by which the page is wider than the window."""
         return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
@@ -58,7 +62,7 @@ def visit(browser: Browser, stack: Stack) -> Visit:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(30_000)
     visit = Visit(page, stack.base_url)
-    page.on("console", lambda message: message.type == "error" and visit.complaints.append(message.text))
+    page.on("console", visit.note)
     page.on("pageerror", lambda error: visit.complaints.append(str(error)))
     visit.open("/accounts/login/")
     page.get_by_label("Username").fill("admin")
