@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
@@ -189,11 +188,6 @@ def state_words(value: str) -> str:
 @register.filter
 def at(values: Sequence[Any], index: int) -> Any:
     return values[index]
-
-
-@register.filter
-def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 @register.filter
