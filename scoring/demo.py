@@ -70,7 +70,9 @@ class Demo:
         self.say(f"\nReranking {job['query_count']} queries × {job['document_count']} documents with {job['model']}")
         while True:
             progress = job["progress"]
-            rate = f"{progress['rate']:,.0f} pairs/s" if progress["rate"] else progress["reason"] or "starting"
+            rate = (
+                f"{progress['rate']:,.0f} pairs/s" if progress["rate"] else progress["reason"] or "the first chunk runs"
+            )
             done = int(30 * progress["percent"] / 100)
             self.redraw(f"  [{'█' * done}{'·' * (30 - done)}] {progress['percent']:3.0f} %  {rate:<40}")
             if job["state"] in FINAL:
@@ -84,11 +86,11 @@ class Demo:
 
     def _show_top(self, job: dict[str, Any]) -> None:
         for query in SHOWN_QUERIES:
-            page = self._get(f"/api/v1/jobs/{job['id']}/results", query=query, top_n=3, texts="true")
+            page = self._get(f"/api/v1/jobs/{job['id']}/results", query_id=query, top_n=3, texts="true")
             (result,) = page["results"]
-            self.say(f"\n{query}  {result['query']['text']}")
+            self.say(f"\n{query}  {result['query']}")
             for row in result["documents"]:
-                self.say(f"  {row['rank']}. {row['score']:6.3f}  {row['id']:4} {row['title']}")
+                self.say(f"  {row['rank']}. {row['score']:6.3f}  {row['document_id']:4} {row['title']}")
 
     def _show_measures(self, job: dict[str, Any], judgements: dict[str, Any]) -> None:
         evaluation = self._get(

@@ -22,6 +22,7 @@ TOKEN_NAME = "demo"
 
 
 class Command(BaseCommand):
+    drawn = ""
     help = "Run the main job end to end on the sample collection, on servers of its own, and stop them again."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -53,10 +54,12 @@ class Command(BaseCommand):
             token_revoke(token=token, actor=None)
 
     def _redraw(self, line: str) -> None:
+        """On a terminal the line replaces itself; in a log only a changed one is written."""
         if self.stdout.isatty():
             self.stdout.write("\r" + line, ending="")
-        else:
+        elif line != self.drawn:
             self.stdout.write(line)
+        self.drawn = line
         self.stdout.flush()
 
 
