@@ -1,4 +1,5 @@
-"""Engine tests: tiny random checkpoints for what is true of any weights, two real models for what must equal the libraries."""
+"""Engine tests: tiny random checkpoints for what is true of any weights, two real models for what must equal the
+libraries."""
 
 from __future__ import annotations
 

@@ -13,10 +13,43 @@ from transformers import AutoModel, AutoTokenizer
 
 from workers.engine import Engine, ItemStatus, Pairing, ScoringOptions, ScoringRequest
 
-WORDS = (
-    "the boundary layer of a flat plate in supersonic flow grows with the distance from its leading edge while heat "
-    "transfer falls and the pressure gradient decides where transition from laminar to turbulent motion begins"
-).split()
+WORDS = [
+    "the",
+    "boundary",
+    "layer",
+    "of",
+    "a",
+    "flat",
+    "plate",
+    "in",
+    "supersonic",
+    "flow",
+    "grows",
+    "with",
+    "the",
+    "distance",
+    "from",
+    "its",
+    "leading",
+    "edge",
+    "while",
+    "heat",
+    "transfer",
+    "falls",
+    "and",
+    "the",
+    "pressure",
+    "gradient",
+    "decides",
+    "where",
+    "transition",
+    "from",
+    "laminar",
+    "to",
+    "turbulent",
+    "motion",
+    "begins",
+]
 LENGTHS = (1, 2, 5, 17, 60, 130, 250, 400, 505, 700)  # words, about as many tokens
 DOCUMENTS = tuple(" ".join((WORDS * 25)[i : i + length]) for i, length in enumerate(LENGTHS))
 QUERIES = ("heat transfer", "where does transition begin in a boundary layer?", "bees")
@@ -102,7 +135,9 @@ def test_l5_hexadecimal_without_blanks(minilm: Engine) -> None:
 
 def test_limits_of_the_request_count_the_texts_own_tokens(minilm: Engine) -> None:
     options = ScoringOptions(max_tokens_per_query=2, max_tokens_per_document=3)
-    output = minilm.submit(ScoringRequest("minilm", ("one two three",), ("one two three four", "one"), options=options)).result()
+    output = minilm.submit(
+        ScoringRequest("minilm", ("one two three",), ("one two three four", "one"), options=options)
+    ).result()
     shorter = minilm.submit(ScoringRequest("minilm", ("one two",), ("one two three", "one"))).result()
     np.testing.assert_array_equal(output.truncated_tokens, [1, 0])
     np.testing.assert_array_equal(output.query_truncated_tokens, [1])

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.engine.inside import late_runner_of, spec_of
 from tests.engine.tiny import CORPUS
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
+from workers.engine import maxsim as maxsim_module
 from workers.engine.embedding_cache import CachedEmbedding, CacheKey, EmbeddingCache, content_digest
 from workers.engine.maxsim import maxsim
 
@@ -24,7 +26,7 @@ def unit_vectors(generator: torch.Generator, tokens: int, dimensions: int = 16) 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
 def test_maxsim_equals_float64(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the block: one document at a time, several, all."""
-    monkeypatch.setitem(__import__("workers.engine.maxsim", fromlist=["x"])._BLOCK_BYTES, "cpu", rows * 4 * 40)
+    monkeypatch.setitem(maxsim_module._BLOCK_BYTES, "cpu", rows * 4 * 40)
     generator = torch.Generator().manual_seed(1)
     query_lengths, document_lengths = [3, 1, 0, 36], [5, 1, 0, 80, 2, 7]
     queries, documents = unit_vectors(generator, sum(query_lengths)), unit_vectors(generator, sum(document_lengths))
@@ -100,7 +102,9 @@ def test_a_warm_request_encodes_nothing_and_scores_the_same(tiny_engine: Engine,
     assert (cold.cached_documents, warm.cached_documents) == (0, len(DOCUMENTS))
     assert warm.prompt_tokens == cold.prompt_tokens
     np.testing.assert_allclose(warm.scores, cold.scores, rtol=0, atol=1e-6)
-    edited = tiny_engine.submit(ScoringRequest(name, ("the river rose",), (DOCUMENTS[0] + "!", *DOCUMENTS[1:]))).result(60)
+    edited = tiny_engine.submit(ScoringRequest(name, ("the river rose",), (DOCUMENTS[0] + "!", *DOCUMENTS[1:]))).result(
+        60
+    )
     assert edited.cached_documents == len(DOCUMENTS) - 1
 
 
@@ -108,7 +112,7 @@ def test_a_reload_clears_the_models_caches_and_no_others(tiny_engine: Engine) ->
     for name in ("bi", "late"):
         tiny_engine.submit(ScoringRequest(name, ("river",), DOCUMENTS)).result(60)
     before = tiny_engine.statistics().document_cache
-    tiny_engine.load(tiny_engine._models["late"].spec)
+    tiny_engine.load(spec_of(tiny_engine, "late"))
     after = tiny_engine.statistics().document_cache
     assert 0 < after.entries == before.entries // 2
     assert tiny_engine.submit(ScoringRequest("bi", ("river",), DOCUMENTS)).result(60).cached_documents == len(DOCUMENTS)
@@ -117,7 +121,7 @@ def test_a_reload_clears_the_models_caches_and_no_others(tiny_engine: Engine) ->
 
 def test_reservations_end_with_the_last_document(tiny_engine: Engine) -> None:
     tiny_engine.submit(ScoringRequest("late", ("river", "bees"), DOCUMENTS)).result(60)
-    late = tiny_engine._models["late"].task.late_interaction
+    late = late_runner_of(tiny_engine, "late")
     assert (late.reservations, late.reserved_bytes, tiny_engine.statistics().reserved_bytes) == (0, 0, 0)
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, ScoringRequest
 from workers.engine.loading import content_revision, load_checkpoint, read_pooling
+from workers.engine.packed_batch import Piece
 
 
 def refused(spec: ModelSpec, config: EngineConfig | None = None) -> EngineError:
@@ -62,7 +63,9 @@ def test_folders_that_are_not_models(tmp_path: Path, copy: Path) -> None:
     assert "config.json" in str(refused(ModelSpec("m", tmp_path, ModelKind.BI_ENCODER)))
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
     assert "safetensors" in str(refused(ModelSpec("m", copy, ModelKind.BI_ENCODER)))
-    error = refused(ModelSpec("m", copy, ModelKind.GENERATIVE, gguf_file="none.gguf"), EngineConfig(conversion_folder=tmp_path))
+    error = refused(
+        ModelSpec("m", copy, ModelKind.GENERATIVE, gguf_file="none.gguf"), EngineConfig(conversion_folder=tmp_path)
+    )
     assert error.code == "checkpoint_not_found"
 
 
@@ -133,17 +136,10 @@ def test_cls_pooling_is_the_first_token(copy: Path, tiny_folders: dict[str, Path
     checkpoint = load_checkpoint(ModelSpec("m", copy, ModelKind.LATE_INTERACTION), EngineConfig())
     vectors = []
     for tokens in checkpoint.tokenizer.encode_surrounded(texts, 60):
-        with torch.inference_mode():
-            own = checkpoint.runner.forward(checkpoint.runner.pack([_piece(tokens.ids)]))
+        own = checkpoint.runner.forward(checkpoint.runner.pack([Piece(tokens.ids)]))
         vectors.append(torch.nn.functional.normalize(own[0], dim=0))
     assert cosine == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
     engine.close()
-
-
-def _piece(token_ids: list[int]):  # type: ignore[no-untyped-def]
-    from workers.engine.packed_batch import Piece
-
-    return Piece(token_ids)
 
 
 def test_the_revision_follows_the_content(copy: Path, tiny_folders: dict[str, Path], tmp_path: Path) -> None:
@@ -162,7 +158,9 @@ def test_a_reload_serves_the_old_weights_until_the_new_ones_are_in(copy: Path) -
     first = engine.load(spec)
     before = engine.submit(ScoringRequest("m", ("river",), ("bees",))).result(60)
     weights = load_file(copy / "model.safetensors")
-    save_file({n: w + 0.05 * torch.randn_like(w) for n, w in weights.items()}, copy / "model.safetensors", {"format": "pt"})
+    save_file(
+        {n: w + 0.05 * torch.randn_like(w) for n, w in weights.items()}, copy / "model.safetensors", {"format": "pt"}
+    )
     assert engine.submit(ScoringRequest("m", ("river",), ("bees",))).result(60).scores[0] == before.scores[0]
     second = engine.load(spec)
     after = engine.submit(ScoringRequest("m", ("river",), ("bees",))).result(60)
@@ -178,10 +176,14 @@ def test_a_reload_serves_the_old_weights_until_the_new_ones_are_in(copy: Path) -
 def test_unloading_answers_what_waits_and_forgets_the_model(copy: Path) -> None:
     engine = Engine(EngineConfig(threads=1, max_batch_tokens=32))
     engine.load(ModelSpec("m", copy, ModelKind.LATE_INTERACTION))
-    futures = [engine.submit(ScoringRequest("m", (f"query {i}",), tuple(f"{i} {j}" for j in range(200)))) for i in range(5)]
+    futures = [
+        engine.submit(ScoringRequest("m", (f"query {i}",), tuple(f"{i} {j}" for j in range(200)))) for i in range(5)
+    ]
     engine.unload("m")
     outcomes = [future.exception(60) for future in futures]
-    assert all(error is None or (isinstance(error, EngineError) and error.code == "model_unloaded") for error in outcomes)
+    assert all(
+        error is None or (isinstance(error, EngineError) and error.code == "model_unloaded") for error in outcomes
+    )
     assert engine.statistics().reserved_bytes == 0 and engine.statistics().document_cache.entries == 0
     with pytest.raises(EngineError, match="Loaded: none"):
         engine.unload("m")

@@ -1,4 +1,5 @@
-"""Packed = padded = alone, for every architecture that is claimed: against transformers' own run of one text at a time."""
+"""Packed = padded = alone, for every architecture that is claimed: against transformers' own run of one text at a
+time."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from tests.engine.tiny import CORPUS, ENCODERS, GENERATIVE
 from workers.engine import EngineConfig, EngineError, ModelKind, ModelSpec
 from workers.engine.attention import PACKED_ATTENTION, packed_attention
 from workers.engine.loading import load_checkpoint
+from workers.engine.model_runner import ModelRunner
 from workers.engine.packed_batch import Piece
 
 WORDS = " ".join(CORPUS[:5]).split()
@@ -39,7 +41,9 @@ def test_encoder_equals_one_text_at_a_time(tiny_folders: dict[str, Path], archit
 
 
 @pytest.mark.parametrize("architecture", GENERATIVE)
-def test_causal_model_with_a_shared_prefix_equals_whole_prompts(tiny_folders: dict[str, Path], architecture: str) -> None:
+def test_causal_model_with_a_shared_prefix_equals_whole_prompts(
+    tiny_folders: dict[str, Path], architecture: str
+) -> None:
     folder = tiny_folders[architecture]
     checkpoint = load_checkpoint(ModelSpec("m", folder, ModelKind.GENERATIVE), EngineConfig())
     assert checkpoint.runner.execution == "packed"
@@ -68,8 +72,6 @@ def test_a_leaky_model_is_run_padded(tiny_folders: dict[str, Path]) -> None:
     """A layer that shifts tokens crosses the borders of a packed row; the load-time probe sees it."""
     model = AutoModel.from_pretrained(tiny_folders["bert"], dtype=torch.float32).eval()
     model.encoder.layer[0].register_forward_hook(lambda module, args, out: out + out.roll(1, dims=1) * 0.1)
-    from workers.engine.model_runner import ModelRunner
-
     runner = ModelRunner(model, torch.device("cpu"))
     runner.choose_execution([[2, 9, 3], [2, 8, 7, 6, 3], [2, 5, 3]], causal=False)
     assert runner.execution == "padded"
@@ -82,7 +84,9 @@ def test_attention_refuses_what_it_cannot_honour(tiny_folders: dict[str, Path]) 
     query = torch.zeros(1, 4, 3, 8)
     for refused in ({"softcap": 30.0}, {"s_aux": torch.zeros(4)}, {"position_bias": torch.zeros(1)}):
         with pytest.raises(EngineError) as caught:
-            packed_attention(torch.nn.Identity(), query, query, query, None, packed_batch=batch, is_causal=False, **refused)
+            packed_attention(
+                torch.nn.Identity(), query, query, query, None, packed_batch=batch, is_causal=False, **refused
+            )
         assert next(iter(refused)) in str(caught.value)
 
 

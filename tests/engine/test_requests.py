@@ -7,12 +7,14 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.engine.inside import body_of, spec_of
 from tests.engine.tiny import CORPUS
 from workers.engine import (
     Engine,
@@ -33,7 +35,9 @@ WORDS = " ".join(CORPUS[:5]).split()
 DOCUMENTS = tuple(" ".join(WORDS[i : i + 1 + 3 * i % 17]) for i in range(40))
 
 
-def score(engine: Engine, model: str, queries: tuple[str, ...], documents: tuple[str, ...], **fields: object) -> ScoringOutput:
+def score(
+    engine: Engine, model: str, queries: tuple[str, ...], documents: tuple[str, ...], **fields: object
+) -> ScoringOutput:
     return engine.submit(ScoringRequest(model, queries, documents, **fields)).result(60)  # type: ignore[arg-type]
 
 
@@ -46,7 +50,7 @@ def test_v1_blank_documents_are_empty(tiny_engine: Engine, model: str) -> None:
 @pytest.mark.parametrize("model", KINDS)
 def test_v2_a_blank_document_changes_no_other(tiny_engine: Engine, model: str) -> None:
     without = score(tiny_engine, model, ("river",), DOCUMENTS[:9])
-    tiny_engine.load(reloaded(tiny_engine, model))  # nothing from the cache
+    tiny_engine.load(spec_of(tiny_engine, model))  # nothing from the cache
     output = score(tiny_engine, model, ("river", " "), ("", *DOCUMENTS[:9]))
     np.testing.assert_allclose(output.scores[1:10], without.scores, rtol=0, atol=1e-5)
     assert output.status[0] == ItemStatus.EMPTY and (output.status[10:] == ItemStatus.EMPTY).all()
@@ -57,7 +61,7 @@ def test_s3_batch_size_and_order_do_not_matter(tiny_engine: Engine, model: str) 
     expected = score(tiny_engine, model, ("the river rose", "bees"), DOCUMENTS).raw_scores.reshape(2, -1)
     shuffled = np.random.default_rng(0).permutation(len(DOCUMENTS))
     for size in (1, 3, 6, 40):
-        tiny_engine.load(reloaded(tiny_engine, model))
+        tiny_engine.load(spec_of(tiny_engine, model))
         for start in range(0, len(shuffled), size):
             chosen = shuffled[start : start + size]
             output = score(tiny_engine, model, ("the river rose", "bees"), tuple(DOCUMENTS[i] for i in chosen))
@@ -127,13 +131,10 @@ def test_invisible_characters_alone_are_empty(tiny_engine: Engine) -> None:
     np.testing.assert_array_equal(output.status, [ItemStatus.EMPTY, ItemStatus.OK])
 
 
-def reloaded(engine: Engine, model: str) -> ModelSpec:
-    return engine._models[model].spec
-
-
 @pytest.fixture
 def poisoned(tiny_folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
-    """Copies of the tiny models in which "honey" has a broken embedding: NaN, infinite, or with a sum beyond float16."""
+    """Copies of the tiny models in which "honey" has a broken embedding: NaN, infinite, or with a sum beyond
+    float16."""
     made = {}
     for architecture, weight in (("bert", "embeddings.word_embeddings.weight"), ("llama", "model.embed_tokens.weight")):
         for fault, value in (("nan", float("nan")), ("infinity", float("inf")), ("overflow", 65_000.0)):
@@ -168,9 +169,7 @@ def test_s8_a_broken_number_fails_its_item_only(poisoned: dict[str, Path], kind:
 
 
 @pytest.mark.parametrize("kind", [ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION])
-def test_what_overflows_in_half_precision_is_retried_in_float32(
-    poisoned: dict[str, Path], kind: ModelKind
-) -> None:
+def test_what_overflows_in_half_precision_is_retried_in_float32(poisoned: dict[str, Path], kind: ModelKind) -> None:
     engine = Engine(EngineConfig(threads=1))
     try:
         for dtype in ("float16", "float32"):
@@ -187,12 +186,12 @@ def test_what_overflows_in_half_precision_is_retried_in_float32(
 def test_an_exception_in_a_micro_batch_fails_its_requests_and_the_runner_lives(tiny_engine: Engine) -> None:
     """A weight of the wrong shape makes the forward raise, as a device fault would."""
     before = score(tiny_engine, "bi", ("river",), DOCUMENTS[:3]).scores
-    body = tiny_engine._models["judge"].task._model.model
-    whole, body.norm.weight = body.norm.weight, torch.nn.Parameter(torch.ones(7), requires_grad=False)
+    norm: Any = body_of(tiny_engine, "judge").norm
+    whole, norm.weight = norm.weight, torch.nn.Parameter(torch.ones(7), requires_grad=False)
     with pytest.raises(EngineError, match="must match the size") as caught:
         score(tiny_engine, "judge", ("river",), DOCUMENTS[:3])
     assert caught.value.code == "engine_failure"
-    body.norm.weight = whole
+    norm.weight = whole
     assert np.isfinite(score(tiny_engine, "judge", ("river",), DOCUMENTS[:3]).scores).all()
     np.testing.assert_array_equal(score(tiny_engine, "bi", ("river",), DOCUMENTS[:3]).scores, before)
 

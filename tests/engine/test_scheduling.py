@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.engine.inside import late_runner_of
 from workers.engine import (
     Engine,
     EngineConfig,
@@ -22,7 +23,9 @@ from workers.engine import (
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Role, Sequence, Work
 
-LONG = tuple(f"{i} river rose after a night of rain and the bridge was closed until the water fell" for i in range(2000))
+LONG = tuple(
+    f"{i} river rose after a night of rain and the bridge was closed until the water fell" for i in range(2000)
+)
 
 
 @pytest.fixture
@@ -75,7 +78,9 @@ def test_work_not_started_by_its_deadline_is_dropped(engine: Engine) -> None:
     futures = [engine.submit(ScoringRequest("late", ("rain",), LONG[500 + i :: 50], deadline=soon)) for i in range(20)]
     errors = [future.exception(60) for future in futures]
     dropped = [error for error in errors if error is not None]
-    assert dropped and all(isinstance(error, RequestCancelled) and error.code == "deadline_exceeded" for error in dropped)
+    assert dropped and all(
+        isinstance(error, RequestCancelled) and error.code == "deadline_exceeded" for error in dropped
+    )
     assert batch.exception(60) is None
     statistics = engine.statistics()
     assert (statistics.dropped, statistics.reserved_bytes) == (len(dropped), 0)
@@ -99,7 +104,7 @@ def test_c5_leaving_between_the_query_and_the_document_phase_a_hundred_times(tin
     statistics = engine.statistics()
     assert sum(isinstance(error, RequestCancelled) for error in ended) == statistics.dropped > 50
     assert (statistics.reserved_bytes, statistics.requests_in_flight, statistics.waiting_tokens) == (0, 0, 0)
-    assert not engine._models["late"].task.late_interaction.reservations
+    assert not late_runner_of(engine, "late").reservations
     engine.close()
 
 
@@ -123,7 +128,9 @@ def sequences(work: Work, count: int, tokens: int) -> list[Sequence]:
     return [Sequence(work, Role.DOCUMENT, index, [1] * tokens) for index in range(count)]
 
 
-def waiting(scheduler: Scheduler, task: object, count: int, tokens: int, priority: Priority = Priority.INTERACTIVE) -> Work:
+def waiting(
+    scheduler: Scheduler, task: object, count: int, tokens: int, priority: Priority = Priority.INTERACTIVE
+) -> Work:
     work = Work(ScoringRequest("m", ("q",), ("d",), priority=priority), task, 1)  # type: ignore[arg-type]
     work.pending.extend(sequences(work, count, tokens))
     scheduler.add(work)

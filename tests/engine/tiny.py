@@ -1,9 +1,11 @@
-"""Checkpoints with random weights, small enough to build in a moment: one folder per architecture, as save_pretrained leaves it."""
+"""Checkpoints with random weights, small enough to build in a moment: one folder per architecture, as save_pretrained
+leaves it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -33,8 +35,14 @@ CORPUS = [
     "Numbers such as 1, 22, 333 and 4096 are split into digits, brackets [like these] and <those> too.",
     "user assistant system Query Passage Answer Does the passage answer the query?\nyes\nno\nyes\nno",
 ] * 8
-HIDDEN = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-WORDPIECE = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+HIDDEN: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+WORDPIECE = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
 ROBERTA = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask>"}
 CHATML = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "unk_token": "<|endoftext|>"}
 
@@ -104,7 +112,7 @@ def _modernbert(vocabulary: int) -> PreTrainedModel:
         vocab_size=vocabulary,
         max_position_embeddings=64,
         local_attention=8,
-        global_attn_every_n_layers=2,
+        layer_types=["full_attention", "sliding_attention"],
         pad_token_id=1,
         **HIDDEN,
     )

@@ -20,8 +20,8 @@ How a request becomes scores, and which file does what::
     Engine.load              loading.py           folder to model; gguf.py converts once; architectures.py is the table
     Engine.self_test         self_test.py         what a model must show before it is served
 
-Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries, D documents
-and P pairs at the border (``types.py``, which imports without torch).
+Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,
+D documents and P pairs at the border (``types.py``, which imports without torch).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the engine must know about an architecture and cannot read from its code. A new one is a row here; the load-time probe
-decides whether it runs packed."""
+"""What the engine must know about an architecture and cannot read from its code. A new one is a row here; the load-time
+probe decides whether it runs packed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-# Their learned positions begin behind the padding index, and the table has that many rows more than a text may have tokens.
+# Their learned positions begin behind the padding index, and the table has that many rows more than a text may have
+# tokens.
 _POSITIONS_AFTER_PADDING = frozenset({
-    "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "xmod", "data2vec-text", "ibert", "longformer",
-    "mpnet",
+    "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "xmod", "data2vec-text", "ibert",
+    "longformer", "mpnet",
 })  # fmt: skip
 
 

@@ -8,7 +8,7 @@ Shapes: T tokens, H query heads, J key heads, D head dim, n pieces of length L a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +21,12 @@ from workers.engine.types import EngineError
 
 PACKED_ATTENTION = "assay_packed"
 
-# What models pass along that does not change the result of one forward without a cache. Anything else that is set (softcap, s_aux,
-# position_bias …) would be ignored silently, so it is refused.
+# What models pass along that does not change the result of one forward without a cache. Anything else that is set
+# (softcap, s_aux, position_bias …) would be ignored silently, so it is refused.
 _HARMLESS = frozenset({
-    "position_ids", "encoder_hidden_states", "encoder_attention_mask", "use_cache", "cache", "past_key_values", "cache_position",
-    "deterministic", "output_attentions", "output_hidden_states", "return_dict", "position_embeddings", "head_mask",
+    "position_ids", "encoder_hidden_states", "encoder_attention_mask", "use_cache", "cache", "past_key_values",
+    "cache_position", "deterministic", "output_attentions", "output_hidden_states", "return_dict",
+    "position_embeddings", "head_mask",
 })  # fmt: skip
 
 
@@ -43,29 +44,43 @@ def packed_attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of every piece to itself and its prefix; returns ``[1, T, H, D]``. ``sliding_window`` is exclusive: |i - j| < w."""
+    """Attention of every piece to itself and its prefix; returns ``[1, T, H, D]``. ``sliding_window`` is exclusive: |i
+    - j| < w."""
     refused = sorted(name for name, given in others.items() if given is not None and name not in _HARMLESS)
     if refused or attention_mask is not None or dropout:
-        raise EngineError("unsupported_attention", f"Packed attention cannot honour {refused or 'a mask or dropout'}; run this model padded.")
+        raise EngineError(
+            "unsupported_attention",
+            f"Packed attention cannot honour {refused or 'a mask or dropout'}; run this model padded.",
+        )
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
     half = query.dtype in (torch.float16, torch.bfloat16)
-    attend = _varlen if query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256 else _grouped
+    attend = (
+        _varlen
+        if query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+        else _grouped
+    )
     return attend(query[0], key[0], value[0], packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
 
 
-def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None) -> Tensor:
-    """One flash call. Its causal mask is aligned to the last key, so a piece after a gathered prefix needs nothing more."""
+def _varlen(
+    query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None
+) -> Tensor:
+    """One flash call. Its causal mask is aligned to the last key, so a piece after a gathered prefix needs nothing
+    more."""
     query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, H, D], [T, J, D]
     if batch.key_rows is not None:
         key, value = key[batch.key_rows], value[batch.key_rows]
     reach = -1 if window is None else window - 1
-    return varlen_attn(
+    attended = varlen_attn(
         query, key, value, batch.cu_lengths, batch.cu_attended, batch.max_length, batch.max_attended,
         scale=scale, window_size=(reach, 0 if causal else reach), enable_gqa=query.shape[1] != key.shape[1],
     )  # fmt: skip
+    return cast(Tensor, attended)  # [T, H, D]; a pair only when the log-sum-exp is asked for
 
 
-def _grouped(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None) -> Tensor:
+def _grouped(
+    query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None
+) -> Tensor:
     heads, tokens, head_dim = query.shape
     if len(key) != heads:
         key, value = (x.repeat_interleave(heads // len(x), dim=0) for x in (key, value))  # [H, T, D]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import weakref
@@ -71,7 +72,8 @@ class Engine:
         self._late_runners: weakref.WeakSet[LateInteractionRunner] = weakref.WeakSet()
         self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
-            priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}") for priority in Priority
+            priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}")
+            for priority in Priority
         }
         self._postprocess = ThreadPoolExecutor(1, "postprocess")
         self._runner = RunnerThread(self._scheduler, self._counters, self._finish_later, self._abandon_later)
@@ -94,7 +96,7 @@ class Engine:
                 if spec.name in self._models:
                     self._models[spec.name].task.retired = True
                 self._models[spec.name] = LoadedModel(spec, task)
-            self._clear_caches(spec.name)
+            self._give_back(spec.name)
             self._counters.add(progress=1)
             return info
 
@@ -106,9 +108,10 @@ class Engine:
             raise self._not_loaded(name)
         model.task.retired = True
         self._drop_unloaded(name)
-        self._clear_caches(name)
         if isinstance(model.task, PoolingRunner) and model.task.late_interaction is not None:
             model.task.late_interaction.clear()
+        del model
+        self._give_back(name)
 
     def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
         """Change what needs no reload; in force from the next micro-batch on."""
@@ -132,12 +135,14 @@ class Engine:
             refused: Future[ScoringOutput] = Future()
             refused.set_exception(error)
             return refused
-        work.future.set_running_or_notify_cancel()  # cancelling goes through ``request.cancelled``, seen between micro-batches
+        # cancelling goes through ``request.cancelled``, seen between micro-batches
+        work.future.set_running_or_notify_cancel()
         self._preprocess[request.priority].submit(self._prepare, work)
         return work.future
 
     def self_test(self, name: str) -> SelfTestReport:
-        """Score known pairs and compare; blocks. Clears the model's caches, so that nothing is compared with a copy of itself."""
+        """Score known pairs and compare; blocks. Clears the model's caches, so that nothing is compared with a copy of
+        itself."""
         model = self._model(name)
 
         def score_afresh(request: ScoringRequest) -> ScoringOutput:
@@ -208,7 +213,16 @@ class Engine:
 
     def _drop_unloaded(self, name: str) -> None:
         for work in self._scheduler.withdraw(lambda work: work.request.model == name):
-            self._abandon(work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished."))
+            self._abandon(
+                work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
+            )
+
+    def _give_back(self, name: str) -> None:
+        """Everything that belonged to weights no longer served; modules refer to each other, so collecting is on us."""
+        self._clear_caches(name)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _clear_caches(self, name: str) -> None:
         for cache in self._caches.values():
@@ -275,7 +289,9 @@ def _describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds:
         dtype=str(runner.dtype).removeprefix("torch."),
         device=str(runner.device),
         gpu_maxsim=spec.gpu_maxsim,
-        maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim) if spec.kind is ModelKind.LATE_INTERACTION else None,
+        maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim)
+        if spec.kind is ModelKind.LATE_INTERACTION
+        else None,
         max_length=checkpoint.max_length,
         weight_bytes=checkpoint.weight_bytes,
         load_seconds=seconds,

@@ -1,4 +1,5 @@
-"""GGUF files, dequantised once: transformers needs seconds to minutes for that, the safetensors copy loads at once ever after."""
+"""GGUF files, dequantised once: transformers needs seconds to minutes for that, the safetensors copy loads at once ever
+after."""
 
 from __future__ import annotations
 
@@ -16,12 +17,18 @@ from workers.engine.types import EngineError
 
 
 def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Path:
-    """The folder that holds ``gguf_file`` as float32 safetensors with its tokenizer, made now if this content was never seen."""
+    """The folder that holds ``gguf_file`` as float32 safetensors with its tokenizer, made now if this content was never
+    seen."""
     source = folder / gguf_file
     if not source.is_file():
-        raise EngineError("checkpoint_not_found", f"{source} does not exist. Name a GGUF file inside the model's folder.")
+        raise EngineError(
+            "checkpoint_not_found", f"{source} does not exist. Name a GGUF file inside the model's folder."
+        )
     if conversions is None:
-        raise EngineError("no_conversion_folder", "A GGUF file is converted once and kept, but the engine has no conversion folder. Configure one.")
+        raise EngineError(
+            "no_conversion_folder",
+            "A GGUF file is converted once and kept, but the engine has no conversion folder. Configure one.",
+        )
     with source.open("rb") as file:
         target = conversions / hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     if target.is_dir():
@@ -29,7 +36,9 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
     conversions.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=conversions))
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf_file, dtype=torch.float32, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=gguf_file, dtype=torch.float32, local_files_only=True
+        )
         _save_plain(model, unfinished)
         AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True).save_pretrained(unfinished)
         _publish(unfinished, target)
@@ -39,12 +48,17 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
 
 
 def _save_plain(model: PreTrainedModel, folder: Path) -> None:
-    """Weights and configuration as if the model had never been quantised; transformers refuses to save what came from GGUF."""
+    """Weights and configuration as if the model had never been quantised; transformers refuses to save what came from
+    GGUF."""
     config = model.config.to_dict()
     config.pop("quantization_config", None)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     by_memory = {tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())}  # tied weights once
-    save_file({name: model.get_parameter(name).contiguous() for name in by_memory.values()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: model.get_parameter(name).contiguous() for name in by_memory.values()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
 
 
 def _publish(unfinished: Path, target: Path) -> None:

@@ -1,9 +1,9 @@
 """Generative scoring: how likely is each label as the next token after a prompt about one query and one item.
 
-Items of one query share the tokens their prompts begin with: those run once per micro-batch and every item attends to them.
+Items of one query share the tokens their prompts begin with: those run once per micro-batch and every item attends to
+them.
 
-Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, P pairs.
-"""
+Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, P pairs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,15 @@ from workers.engine.packed_batch import Piece
 from workers.engine.sequence import Prefix, Role, Sequence, Work
 from workers.engine.templates import Prompt, PromptTemplate, default_template
 from workers.engine.tokenizer import TextTokenizer
-from workers.engine.types import EngineError, LabelScores, ModelInfo, ModelSpec, ScoringOptions, ScoringOutput, ScoringRequest
+from workers.engine.types import (
+    EngineError,
+    LabelScores,
+    ModelInfo,
+    ModelSpec,
+    ScoringOptions,
+    ScoringOutput,
+    ScoringRequest,
+)
 
 _CHARACTERS_PER_TOKEN = 3
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
@@ -59,10 +68,11 @@ class LabelRunner:
         self._counters = counters
         self._default_template = spec.template or default_template(checkpoint.tokenizer)
         self._default_labels = spec.labels or ("yes", "no")
-        head = checkpoint.head.get_output_embeddings()
+        head: Any = checkpoint.output_embedding
         self._weight: Tensor = head.weight  # [V, E]
         self._bias: Tensor | None = getattr(head, "bias", None)  # [V]
-        self._template = lru_cache(maxsize=64)(self._compile)
+        tokenizer = checkpoint.tokenizer  # not self: a cycle would keep the weights after an unload
+        self._template = lru_cache(maxsize=64)(lambda text, first: PromptTemplate(text, tokenizer, item_first=first))
         self._labels(ScoringOptions(), self._template(self._default_template, False))  # a bad registration fails now
 
     def estimate(self, request: ScoringRequest) -> int:
@@ -87,8 +97,16 @@ class LabelRunner:
             )
             for query, document in pairs
         ]
-        refuse_too_long(request, "documents", {d: p.truncated for (_, d), p in zip(pairs, prompts, strict=True) if p and p.truncated})
-        refuse_too_long(request, "queries", {q: p.query_truncated for (q, _), p in zip(pairs, prompts, strict=True) if p and p.query_truncated})
+        refuse_too_long(
+            request,
+            "documents",
+            {d: p.truncated for (_, d), p in zip(pairs, prompts, strict=True) if p and p.truncated},
+        )
+        refuse_too_long(
+            request,
+            "queries",
+            {q: p.query_truncated for (q, _), p in zip(pairs, prompts, strict=True) if p and p.query_truncated},
+        )
         self._counters.add(truncations=sum(bool(p and p.truncated) for p in prompts))
         logprobs = np.full((len(prompts), len(labels.names)), np.nan, dtype=np.float32)
         work.results = LabelResults(labels, prompt_of, logprobs, prompts)
@@ -99,7 +117,9 @@ class LabelRunner:
         for members in by_query.values():
             shared = _shared_length([ids for _, ids in members]) if self._model.execution == "packed" else 0
             prefix = Prefix(members[0][1][:shared]) if shared else None
-            work.pending.extend(Sequence(work, Role.PROMPT, index, ids[shared:], prefix=prefix) for index, ids in members)
+            work.pending.extend(
+                Sequence(work, Role.PROMPT, index, ids[shared:], prefix=prefix) for index, ids in members
+            )
 
     def run(self, sequences: list[Sequence]) -> None:
         started = time.monotonic()
@@ -126,7 +146,11 @@ class LabelRunner:
         pair_queries, _ = pair_indices(request)
         query_truncated = np.zeros(len(request.queries), dtype=np.int32)
         np.maximum.at(query_truncated, pair_queries, query_cut)
-        no_room = {pair: "prompt_too_long" for pair, (fits, prompt) in enumerate(zip(filled, prompts, strict=True)) if fits and prompt is None}
+        no_room = {
+            pair: "prompt_too_long"
+            for pair, (fits, prompt) in enumerate(zip(filled, prompts, strict=True))
+            if fits and prompt is None
+        }
         token_ids = tuple((token_id,) for token_id in results.labels.token_ids)
         return assemble_output(
             work,
@@ -144,24 +168,30 @@ class LabelRunner:
     def release(self, work: Work) -> None:
         """Nothing is reserved for a prompt."""
 
-    def _compile(self, text: str, item_first: bool) -> PromptTemplate:
-        return PromptTemplate(text, self._tokenizer, item_first=item_first)
-
     def _labels(self, options: ScoringOptions, template: PromptTemplate) -> Labels:
         """Label strings become the ids by which the end of the prompt grows when the label is written behind it."""
         if options.label_token_ids:
             ids = options.label_token_ids
             unknown = [token_id for token_id in ids if not 0 <= token_id < len(self._weight)]
             if unknown:
-                raise EngineError("unknown_token_id", f"Token ids {unknown} are outside the vocabulary of {len(self._weight)} tokens.")
+                raise EngineError(
+                    "unknown_token_id", f"Token ids {unknown} are outside the vocabulary of {len(self._weight)} tokens."
+                )
             labels = Labels(tuple(self._tokenizer.text_of(token_id) for token_id in ids), ids)
         else:
             names = options.labels or self._default_labels
             labels = Labels(names, tuple(_label_id(self._tokenizer, template.tail, name) for name in names))
         if len(set(labels.token_ids)) < len(labels.token_ids):
-            raise EngineError("equal_labels", f"Two of the labels {list(labels.names)} are the same token {list(labels.token_ids)}. Give labels that differ in it.")
+            raise EngineError(
+                "equal_labels",
+                f"Two of the labels {list(labels.names)} are the same token {list(labels.token_ids)}. "
+                "Give labels that differ in it.",
+            )
         if options.apply_softmax and len(labels.names) < 2:
-            raise EngineError("one_label", "Among one label its probability is always 1. Give a second label, or set apply_softmax to false.")
+            raise EngineError(
+                "one_label",
+                "Among one label its probability is always 1. Give a second label, or set apply_softmax to false.",
+            )
         return labels
 
     def _score(self, sequences: list[Sequence], *, in_float32: bool) -> None:
@@ -171,12 +201,17 @@ class LabelRunner:
         for row, sequence in enumerate(ordered):
             groups.setdefault(sequence.work, []).append(row)
         for work, rows in groups.items():
-            logprobs = self._label_logprobs(hidden[rows], work.results.labels.token_ids, work.request.options.apply_softmax)
+            logprobs = self._label_logprobs(
+                hidden[rows], work.results.labels.token_ids, work.request.options.apply_softmax
+            )
             work.results.logprobs[[ordered[row].index for row in rows]] = logprobs.cpu().numpy()
 
     def _last_hidden(self, sequences: list[Sequence], in_float32: bool) -> tuple[Tensor, list[Sequence]]:
-        """One row ``[prefix | item | item … | prefix | item …]``; the last token's state of every sequence, in the order returned."""
-        ordered = sorted(sequences, key=lambda s: (id(s.prefix), len(s.token_ids)))  # equal lengths side by side: one attention call
+        """One row ``[prefix | item | item … | prefix | item …]``; the last token's state of every sequence, in the
+        order returned."""
+        ordered = sorted(
+            sequences, key=lambda s: (id(s.prefix), len(s.token_ids))
+        )  # equal lengths side by side: one attention call
         pieces: list[Piece] = []
         places: dict[Prefix, int] = {}
         rows = []
@@ -192,7 +227,8 @@ class LabelRunner:
         return hidden[batch.cursor.last[rows]], ordered
 
     def _label_logprobs(self, hidden: Tensor, token_ids: Many[int], over_labels: bool) -> Tensor:
-        """``[n, E]`` to float32 ``[n, K]``: normalised over the labels, whose rows alone are then multiplied, or over the vocabulary."""
+        """``[n, E]`` to float32 ``[n, K]``: normalised over the labels, whose rows alone are then multiplied, or over
+        the vocabulary."""
         rows = list(token_ids)
         bias = None if self._bias is None else self._bias[rows].float()
         logits = F.linear(hidden.float(), self._weight[rows].float(), bias)  # [n, K]
@@ -214,18 +250,25 @@ class LabelRunner:
 def _label_id(tokenizer: TextTokenizer, tail: str, name: str) -> int:
     before, after = tokenizer.encode(tail), tokenizer.encode(tail + name)
     if after[: len(before)] != before:
-        raise EngineError("label_merges_with_prompt", f"The label '{name}' written behind the prompt's end {tail!r} changes that end's own tokens. "
-                          "End the template with a line break, or give label_token_ids.")
+        raise EngineError(
+            "label_merges_with_prompt",
+            f"The label '{name}' written behind the prompt's end {tail!r} changes that end's own tokens. "
+            "End the template with a line break, or give label_token_ids.",
+        )
     if len(after) != len(before) + 1:
-        raise EngineError("label_not_single_token", f"The label '{name}' is {len(after) - len(before)} tokens {after[len(before):]} behind the prompt. "
-                          "Give labels of one token, or label_token_ids.")
+        raise EngineError(
+            "label_not_single_token",
+            f"The label '{name}' is {len(after) - len(before)} tokens {after[len(before) :]} behind the prompt. "
+            "Give labels of one token, or label_token_ids.",
+        )
     return after[-1]
 
 
 def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:
-    """For each pair its prompt, -1 where a side is blank; and for each prompt one (query, document) that it stands for."""
+    """For each pair its prompt, -1 where a side is blank; and for each prompt one (query, document) that it stands
+    for."""
     places: dict[tuple[str, str], int] = {}
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     prompt_of = []
     for query, document in zip(*pair_indices(request), strict=True):
         texts = request.queries[query], request.documents[document]
@@ -240,7 +283,8 @@ def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list
 
 
 def _shared_length(prompts: list[list[int]]) -> int:
-    """Tokens that all prompts begin with, leaving each at least one of its own; 0 for a single prompt, which shares with nobody."""
+    """Tokens that all prompts begin with, leaving each at least one of its own; 0 for a single prompt, which shares
+    with nobody."""
     if len(prompts) < 2:
         return 0
     first, last = min(prompts), max(prompts)  # in dictionary order the two extremes differ earliest

@@ -1,8 +1,8 @@
 """Query embeddings wait here for their documents, and every document is scored the moment it is encoded.
 
-A request's queries run before its documents. Their token embeddings are *reserved* under the request's private key, once per
-document still to come; the last document's score, or the request's end for whatever reason, gives the memory back.
-"""
+A request's queries run before its documents. Their token embeddings are *reserved* under the request's private key,
+once per document still to come; the last document's score, or the request's end for whatever reason, gives the memory
+back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class LateInteractionRunner:
             self._reservations[key] = Reservation(set(documents))
 
     def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Tensor]]) -> None:
-        """Reserve the queries of a micro-batch, then score its documents against the reserved ones, one call per request."""
+        """Reserve the queries of a micro-batch, then score its documents against the reserved ones, one call per
+        request."""
         documents: dict[int, list[tuple[Sequence, Tensor]]] = {}
         for sequence, vectors in outputs:
             if sequence.role is Role.QUERY:
@@ -65,7 +66,9 @@ class LateInteractionRunner:
             if work.future.done():  # it ended while this micro-batch ran
                 continue
             if reservation is None:
-                raise EngineError("model_unloaded", "The query embeddings were cleared before all documents were scored.")
+                raise EngineError(
+                    "model_unloaded", "The query embeddings were cleared before all documents were scored."
+                )
             started = time.monotonic()
             self._score(work.results, reservation, scored)
             work.maxsim_seconds += time.monotonic() - started
@@ -99,8 +102,11 @@ class LateInteractionRunner:
             if reservation is not None:
                 reservation.queries[sequence.index] = vectors
 
-    def _score(self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]) -> None:
-        """Write ``results.scores``: all queries against these documents (matrix), or each document's own pairs (pairwise)."""
+    def _score(
+        self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]
+    ) -> None:
+        """Write ``results.scores``: all queries against these documents (matrix), or each document's own pairs
+        (pairwise)."""
         if results.pairs is None:
             if reservation.packed is None:
                 reservation.order = sorted(reservation.queries)
@@ -109,16 +115,22 @@ class LateInteractionRunner:
             block = self._maxsim(results, reservation.packed, lengths, [vectors for _, vectors in documents])
             results.scores[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
             return
-        partners: dict[int, list[tuple[int, Tensor]]] = {}  # by query: the pairs that its documents of this micro-batch stand for
+        partners: dict[
+            int, list[tuple[int, Tensor]]
+        ] = {}  # by query: the pairs that its documents of this micro-batch stand for
         for sequence, vectors in documents:
             for pair, query in results.pairs[sequence.index]:
                 partners.setdefault(query, []).append((pair, vectors))
         for query, pairs in partners.items():
             if query in reservation.queries:  # an empty query has none, and its pairs stay NaN
                 own = reservation.queries[query]
-                results.scores[[pair for pair, _ in pairs]] = self._maxsim(results, own, [len(own)], [v for _, v in pairs])[0]
+                results.scores[[pair for pair, _ in pairs]] = self._maxsim(
+                    results, own, [len(own)], [v for _, v in pairs]
+                )[0]
 
-    def _maxsim(self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]) -> npt.NDArray[np.float32]:
+    def _maxsim(
+        self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]
+    ) -> npt.NDArray[np.float32]:
         """On the model's device if that is wanted and works, else on the CPU with the reason written down."""
         document_lengths = [len(vectors) for vectors in documents]
         if self.gpu_maxsim and self._device.type == "cuda":
@@ -129,7 +141,9 @@ class LateInteractionRunner:
                 self._note_fallback(results, f"MaxSim failed on {self._device} and ran on the CPU: {error}")
         elif self.gpu_maxsim:
             self._note_fallback(results, f"The model runs on {self._device}, so MaxSim ran on the CPU.")
-        return maxsim(queries.to(CPU), lengths, torch.cat([vectors.to(CPU) for vectors in documents]), document_lengths).numpy()
+        return maxsim(
+            queries.to(CPU), lengths, torch.cat([vectors.to(CPU) for vectors in documents]), document_lengths
+        ).numpy()
 
     def _note_fallback(self, results: EmbeddingResults, reason: str) -> None:
         if results.fallback is None:

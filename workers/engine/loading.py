@@ -1,4 +1,5 @@
-"""From a folder to a model on its device: configuration, tokenizer, weights, and a refusal wherever something would be made up."""
+"""From a folder to a model on its device: configuration, tokenizer, weights, and a refusal wherever something would be
+made up."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
@@ -24,57 +26,74 @@ transformers_logging.set_verbosity_error()  # what its load report would say, we
 transformers_logging.disable_progress_bar()
 
 _CONTENT = (".json", ".txt", ".model", ".safetensors", ".gguf", ".jinja")
-_SAMPLES = ("One short text.", "The quick brown fox jumps over the lazy dog.", "Rain fell all night and the river rose.", "Water boils.")
+_SAMPLES = (
+    "One short text.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Rain fell all night and the river rose.",
+    "Water boils.",
+)
 _UNLIMITED = 10**9  # tokenizers without a limit of their own say 1e30
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded body with what belongs to it. ``head`` is the whole causal model where labels are to be read from it."""
+    """A loaded body with what belongs to it. ``output_embedding`` is there for generative models only."""
 
     runner: ModelRunner
     tokenizer: TextTokenizer
-    head: PreTrainedModel | None
+    output_embedding: nn.Module | None  # [V, E]
     revision: str
     max_length: int
     pooling: str  # "mean" | "cls"; bi-encoders
-
-    @property
-    def weight_bytes(self) -> int:
-        model = self.head or self.runner.model
-        return sum(p.numel() * p.element_size() for p in model.parameters())
+    weight_bytes: int
 
 
 def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     """Read, check and place one model; raises ``EngineError`` that says what the folder lacks."""
     if not spec.folder.is_dir():
-        raise EngineError("checkpoint_not_found", f"{spec.folder} is not a folder. Give the folder that holds config.json and the weights.")
+        raise EngineError(
+            "checkpoint_not_found",
+            f"{spec.folder} is not a folder. Give the folder that holds config.json and the weights.",
+        )
     revision = content_revision(spec.folder, spec.gguf_file)
     folder = as_safetensors(spec.folder, spec.gguf_file, config.conversion_folder) if spec.gguf_file else spec.folder
     if not (folder / "config.json").is_file():
         raise EngineError("checkpoint_incomplete", f"{folder} has no config.json. Give the folder of one model.")
     if not any(folder.glob("*.safetensors")):
-        raise EngineError("checkpoint_incomplete", f"{folder} has no *.safetensors file. Other weight formats are not read; convert it, or name a GGUF file.")
+        raise EngineError(
+            "checkpoint_incomplete",
+            f"{folder} has no *.safetensors file. Other weight formats are not read; convert it, or name a GGUF file.",
+        )
     device = resolve_device(spec.device if spec.device != "auto" else config.device)
     dtype = resolve_dtype(spec.dtype, device)
     try:
         own = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer = TextTokenizer(_fast_tokenizer(folder))
-        model, head = _load_weights(folder, own, spec.kind, dtype)
+        model = _load_weights(folder, own, spec.kind, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
-    (head or model).eval().requires_grad_(False).to(device)
-    runner = ModelRunner(model, device)
+    model.eval().requires_grad_(False).to(device)
+    causal = spec.kind is ModelKind.GENERATIVE
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
-    if head is not None:
-        _check_head(head, torch.tensor([samples[0]], device=device))
-    runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
-    pooling = read_pooling(folder) if spec.kind is ModelKind.BI_ENCODER else "mean"
-    return Checkpoint(runner, tokenizer, head, revision, resolve_max_length(spec.max_length, folder, own), pooling)
+    if causal:
+        _check_head(model, torch.tensor([samples[0]], device=device))
+    body: Any = model.base_model if causal else model
+    runner = ModelRunner(body, device)
+    runner.choose_execution(samples, causal=causal)
+    return Checkpoint(
+        runner=runner,
+        tokenizer=tokenizer,
+        output_embedding=model.get_output_embeddings() if causal else None,
+        revision=revision,
+        max_length=resolve_max_length(spec.max_length, folder, own),
+        pooling=read_pooling(folder) if spec.kind is ModelKind.BI_ENCODER else "mean",
+        weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+    )
 
 
 def content_revision(folder: Path, gguf_file: str | None = None) -> str:
-    """A hash over names and contents of what defines the model: a changed file is another revision, a moved folder is not."""
+    """A hash over names and contents of what defines the model: a changed file is another revision, a moved folder is
+    not."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(p for p in folder.rglob("*") if p.suffix in _CONTENT and p.is_file()):
         if path.suffix == ".gguf" and path.name != gguf_file:
@@ -93,7 +112,9 @@ def resolve_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise EngineError("unknown_device", f"'{name}' is not a device. Give auto, cpu, cuda or cuda:N.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise EngineError("no_cuda", f"The model is registered for '{name}', but this process sees no CUDA device. Give cpu or auto.")
+        raise EngineError(
+            "no_cuda", f"The model is registered for '{name}', but this process sees no CUDA device. Give cpu or auto."
+        )
     return device
 
 
@@ -101,7 +122,9 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """``auto``: bfloat16 where the device computes it natively, else float32."""
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if name == "auto":
-        native = device.type == "cuda" or any(torch.cpu.get_capabilities().get(flag, False) for flag in ("avx512_bf16", "amx_tile"))
+        native = device.type == "cuda" or any(
+            torch.cpu.get_capabilities().get(flag, False) for flag in ("avx512_bf16", "amx_tile")
+        )
         return torch.bfloat16 if native else torch.float32
     if name not in dtypes:
         raise EngineError("unknown_dtype", f"'{name}' is not a dtype. Give auto, {', '.join(dtypes)}.")
@@ -116,29 +139,41 @@ def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
     own = folder_limit or (tokenizer_limit if tokenizer_limit and tokenizer_limit < _UNLIMITED else None)
     limits = [int(limit) for limit in (wanted or own, hard) if limit]
     if not limits:
-        raise EngineError("no_length_limit", f"Nothing in {folder} limits the length of a text. Give max_length in the registration.")
+        raise EngineError(
+            "no_length_limit", f"Nothing in {folder} limits the length of a text. Give max_length in the registration."
+        )
     return min(limits)
 
 
 def read_pooling(folder: Path) -> str:
     """``cls`` or ``mean`` from ``1_Pooling/config.json``; mean where the folder says nothing."""
     recipe = _read_json(folder / "1_Pooling" / "config.json")
-    modes = [recipe["pooling_mode"]] if "pooling_mode" in recipe else [k for k, on in recipe.items() if k.startswith("pooling_mode_") and on]
-    names = [mode.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for mode in modes] or ["mean"]
+    modes = (
+        [recipe["pooling_mode"]]
+        if "pooling_mode" in recipe
+        else [k for k, on in recipe.items() if k.startswith("pooling_mode_") and on]
+    )
+    names = [mode.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for mode in modes] or [
+        "mean"
+    ]
     if names not in (["cls"], ["mean"]):
         raise EngineError("unsupported_pooling", f"{folder} pools by {names}; supported are cls and mean.")
     return names[0]
 
 
 def _check_head(model: PreTrainedModel, token_ids: torch.Tensor) -> None:
-    """Labels are read as rows of the output embedding; refuse a model that does more to its logits (scaling, soft caps)."""
+    """Labels are read as rows of the output embedding; refuse a model that does more to its logits (scaling, soft
+    caps)."""
     with torch.inference_mode():
         hidden = model.base_model(token_ids, use_cache=False)[0]  # [1, T, E]
         plain = model.get_output_embeddings()(hidden).float()  # [1, T, V]
         own = model(token_ids, use_cache=False).logits.float()
     if not torch.allclose(plain, own, rtol=1e-2, atol=1e-2):
-        raise EngineError("unsupported_head", f"'{model.config.model_type}' changes its logits after the output embedding (scaling or soft caps), "
-                          "which label scoring does not reproduce. Use another checkpoint.")
+        raise EngineError(
+            "unsupported_head",
+            f"'{model.config.model_type}' changes its logits after the output embedding (scaling or soft caps), "
+            "which label scoring does not reproduce. Use another checkpoint.",
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -149,26 +184,45 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _fast_tokenizer(folder: Path) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
-        raise EngineError("unsupported_tokenizer", f"{folder} has no fast tokenizer (tokenizer.json). Save one with transformers first.")
+        raise EngineError(
+            "unsupported_tokenizer",
+            f"{folder} has no fast tokenizer (tokenizer.json). Save one with transformers first.",
+        )
     return tokenizer.backend_tokenizer
 
 
-def _load_weights(folder: Path, config: Config, kind: ModelKind, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedModel | None]:
-    """The body, and for generative models the causal model around it. Weights that would be newly initialised are refused."""
+def _load_weights(folder: Path, config: Config, kind: ModelKind, dtype: torch.dtype) -> PreTrainedModel:
+    """The encoder, or the causal model with its head; weights that would be newly initialised are refused."""
     auto = AutoModelForCausalLM if kind is ModelKind.GENERATIVE else AutoModel
     if type(config) not in auto._model_mapping:
-        raise EngineError("unsupported_architecture", f"'{config.model_type}' has no {'causal' if auto is AutoModelForCausalLM else 'encoder'} "
-                          f"model in transformers, so it cannot be a {kind}. Register it as another kind or give another checkpoint.")
-    model_class = auto._model_mapping[type(config)]
+        raise EngineError(
+            "unsupported_architecture",
+            f"'{config.model_type}' has no {'causal' if auto is AutoModelForCausalLM else 'encoder'} "
+            f"model in transformers, so it cannot be a {kind}. Register it as another kind or give another checkpoint.",
+        )
+    model_class: Any = auto._model_mapping[type(config)]
     # BERT's pooler plays no part in any score; checkpoints saved without it are whole.
-    extra = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(model_class.__init__).parameters else {}
+    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+    extra = {"add_pooling_layer": False} if takes_pooler else {}
     model, report = model_class.from_pretrained(
-        folder, config=config, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True,
-        ignore_mismatched_sizes=True, **extra
+        folder,
+        config=config,
+        dtype=dtype,
+        use_safetensors=True,
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        **extra,
     )
-    mismatched = (f"{name} (stored {list(stored)}, wanted {list(wanted)})" for name, stored, wanted in report["mismatched_keys"])
+    mismatched = (
+        f"{name} (stored {list(stored)}, wanted {list(wanted)})" for name, stored, wanted in report["mismatched_keys"]
+    )
     missing = sorted((*report["missing_keys"], *mismatched))
     if missing:
-        raise EngineError("missing_weights", f"{folder} lacks weights that the {kind} needs, they would be random: {', '.join(missing[:8])}"
-                          f"{' …' if len(missing) > 8 else ''}. Give a checkpoint trained for this kind.")
-    return (model.base_model, model) if kind is ModelKind.GENERATIVE else (model, None)
+        raise EngineError(
+            "missing_weights",
+            f"{folder} lacks weights that the {kind} needs, they would be random: {', '.join(missing[:8])}"
+            f"{' …' if len(missing) > 8 else ''}. Give a checkpoint trained for this kind.",
+        )
+    loaded: PreTrainedModel = model
+    return loaded

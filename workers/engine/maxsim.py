@@ -1,11 +1,12 @@
-"""MaxSim: for every query token its best document token, summed over the query. One function; the device decides how it runs.
+"""MaxSim: for every query token its best document token, summed over the query. One function; the device decides how it
+runs.
 
     score(q, d) = sum over i of max over j of  q[i] . d[j]
 
-Shapes: Q queries of M tokens in all, D documents of T tokens in all, E dimensions. Nothing is padded: the maximum runs over a
-document's own tokens, so neither zeros nor a longer neighbour can win. Products in the embeddings' dtype (float32 on the CPU),
-maximum and sum in float32. A side without tokens scores NaN; a NaN in a text makes that text's scores NaN and no others.
-"""
+Shapes: Q queries of M tokens in all, D documents of T tokens in all, E dimensions. Nothing is padded: the maximum runs
+over a document's own tokens, so neither zeros nor a longer neighbour can win. Products in the embeddings' dtype
+(float32 on the CPU), maximum and sum in float32. A side without tokens scores NaN; a NaN in a text makes that text's
+scores NaN and no others."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}  # of token products at a time: what the caches hold; what a GPU fills itself with
+_BLOCK_BYTES = {
+    "cpu": 2**22,
+    "cuda": 2**28,
+}  # of token products at a time: what the caches hold; what a GPU fills itself with
 
 
 def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]) -> Tensor:
-    """``queries [M, E]``, ``documents [T, E]``, both packed and on one device; returns float32 ``[Q, D]`` on that device.
+    """``queries [M, E]``, ``documents [T, E]``, both packed and on one device; returns float32 ``[Q, D]`` there.
 
     One GEMM per block of whole documents over all queries at once, then a maximum per document and a sum per query.
     """

@@ -20,7 +20,8 @@ from workers.engine.packed_batch import PackedBatch, Piece, pack
 from workers.engine.types import EngineError
 
 _WASTE = 1.25  # a padded batch ends where the longest piece would exceed the shortest by more than this
-# Another piece leaking in moves hidden states by some per cent at least; rounding stays far below (relative error of the row).
+# Another piece leaking in moves hidden states by some per cent at least; rounding stays far below (relative error of
+# the row).
 _PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
 
@@ -67,7 +68,8 @@ class ModelRunner:
         return pack(pieces, device=self.device, position_offset=self._offset)
 
     def forward(self, batch: PackedBatch, *, in_float32: bool = False) -> Tensor:
-        """Hidden states of the last layer, ``[T, E]`` in the order of the row. ``in_float32`` computes with widened weights."""
+        """Hidden states of the last layer, ``[T, E]`` in the order of the row. ``in_float32`` computes with widened
+        weights."""
         run = self._packed if self.execution == "packed" else self._padded
         return run(batch, in_float32=in_float32)
 
@@ -89,7 +91,8 @@ class ModelRunner:
                 start, count = batch.starts_cpu[i], batch.lengths_cpu[i]
                 token_ids[row, :count] = torch.from_numpy(batch.token_ids_cpu[start : start + count])
                 mask[row, :count] = 1
-            # Without position ids: padded on the right, every model derives its own, which also makes this the probe's reference.
+            # Without position ids: padded on the right, every model derives its own, which also makes this the probe's
+            # reference.
             inputs = {"input_ids": token_ids.to(self.device), "attention_mask": mask.to(self.device)}
             hidden = self._call(inputs, in_float32)  # [n, L, E]
             rows |= {i: hidden[row, : batch.lengths_cpu[i]] for row, i in enumerate(members)}
@@ -101,7 +104,9 @@ class ModelRunner:
         with torch.inference_mode():
             if not in_float32:
                 return self.model(**inputs)[0]
-            widened = {name: tensor.float() for name, tensor in self.model.state_dict().items() if tensor.is_floating_point()}
+            widened = {
+                name: tensor.float() for name, tensor in self.model.state_dict().items() if tensor.is_floating_point()
+            }
             return functional_call(self.model, widened, kwargs=inputs)[0]
 
 

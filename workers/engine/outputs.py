@@ -45,8 +45,11 @@ def pair_indices(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], npt.NDA
     if request.pairing is Pairing.MATRIX:
         return np.repeat(np.arange(queries), documents), np.tile(np.arange(documents), queries)
     if queries != documents:
-        raise EngineError("unequal_lengths", f"Pairwise scoring was given {queries} queries and {documents} documents. Give as many of one as of "
-                          "the other, or ask for the matrix.")
+        raise EngineError(
+            "unequal_lengths",
+            f"Pairwise scoring was given {queries} queries and {documents} documents. Give as many of one as of "
+            "the other, or ask for the matrix.",
+        )
     return np.arange(queries), np.arange(queries)
 
 
@@ -54,8 +57,11 @@ def refuse_too_long(request: ScoringRequest, side: str, cut: dict[int, int]) -> 
     """Raise if the request forbids truncation and some texts (index: tokens over the limit) need it."""
     if request.options.truncation is Truncation.ERROR and cut:
         named = ", ".join(f"{side}[{index}] by {tokens}" for index, tokens in sorted(cut.items())[:8])
-        raise EngineError("too_long", f"Texts exceed the token limit and truncation is 'error': {named}{' …' if len(cut) > 8 else ''}. "
-                          "Shorten them, or let the model cut the document.")
+        raise EngineError(
+            "too_long",
+            f"Texts exceed the token limit and truncation is 'error': {named}{' …' if len(cut) > 8 else ''}. "
+            "Shorten them, or let the model cut the document.",
+        )
 
 
 def assemble_output(
@@ -77,7 +83,9 @@ def assemble_output(
     unscored = ~(np.isfinite(scores) & np.isfinite(raw_scores))
     errors = {int(pair): "non_finite_score" for pair in np.flatnonzero(unscored & ~facts.empty)} | errors
     counters.add(non_finite=sum(code == "non_finite_score" for code in errors.values()))
-    status = np.where((facts.truncated > 0) | (facts.query_truncated > 0), ItemStatus.TRUNCATED, ItemStatus.OK).astype(np.uint8)
+    status = np.where((facts.truncated > 0) | (facts.query_truncated > 0), ItemStatus.TRUNCATED, ItemStatus.OK).astype(
+        np.uint8
+    )
     status[facts.empty] = ItemStatus.EMPTY
     status[list(errors)] = ItemStatus.FAILED
     hidden = unscored | facts.empty | (status == ItemStatus.FAILED)

@@ -1,7 +1,7 @@
 """The one object that crosses layers: many sequences laid end to end on a single row, never padded.
 
-Shapes: T tokens on the row, N pieces, G groups. A piece may *continue* an earlier one (its prefix): its positions go on where the
-prefix ends and it attends to the prefix and to itself, so that items of one query share the query's tokens.
+Shapes: T tokens on the row, N pieces, G groups. A piece may *continue* an earlier one (its prefix): its positions go on
+where the prefix ends and it attends to the prefix and to itself, so that items of one query share the query's tokens.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoolingCursor:
-    """Where each piece begins and ends. The ``_cpu`` twin steers, the device tensors gather: pooling never waits for the device."""
+    """Where each piece begins and ends. The ``_cpu`` twin steers, the device tensors gather: pooling never waits for
+    the device."""
 
     lengths_cpu: tuple[int, ...]
     first: Tensor  # [N]
@@ -71,7 +72,8 @@ class PackedBatch:
 
 
 def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int = 0) -> PackedBatch:
-    """Lay the pieces end to end in the order given. Neighbours of equal length are attended to in one call: sort if order is free."""
+    """Lay the pieces end to end in the order given. Neighbours of equal length are attended to in one call: sort if
+    order is free."""
     lengths = [len(piece.token_ids) for piece in pieces]
     borders = [0, *accumulate(lengths)]
     starts = borders[:-1]
@@ -79,7 +81,9 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     prefix_lengths = [0 if p is None else lengths[p] for p in prefixes]
     attended = [length + prefix for length, prefix in zip(lengths, prefix_lengths, strict=True)]
     token_ids = np.concatenate([np.asarray(piece.token_ids, dtype=np.int64) for piece in pieces])  # [T]
-    positions = np.concatenate([np.arange(p, p + n) for p, n in zip(prefix_lengths, lengths, strict=True)]) + position_offset  # [T]
+    positions = (
+        np.concatenate([np.arange(p, p + n) for p, n in zip(prefix_lengths, lengths, strict=True)]) + position_offset
+    )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
     if any(p is not None for p in prefixes):

@@ -1,7 +1,7 @@
-"""Embedding tasks: sentence vectors for cosine, token vectors for MaxSim; the late-interaction part is composed in, not written in.
+"""Embedding tasks: sentence vectors for cosine, token vectors for MaxSim; the late-interaction part is composed in, not
+written in.
 
-Shapes: T tokens on the row, N sequences, E hidden, n tokens of one sequence.
-"""
+Shapes: T tokens on the row, N sequences, E hidden, n tokens of one sequence."""
 
 from __future__ import annotations
 
@@ -132,11 +132,15 @@ class PoolingRunner:
         limit = self.info.max_length - self._tokenizer.special_count
         if wanted_limit is not None:
             if wanted_limit < 1:
-                raise EngineError("bad_limit", f"A limit of {wanted_limit} tokens per {role.value} leaves nothing. Give at least 1.")
+                raise EngineError(
+                    "bad_limit", f"A limit of {wanted_limit} tokens per {role.value} leaves nothing. Give at least 1."
+                )
             limit = min(limit, wanted_limit)
         keys = [CacheKey(self.info.name, self.info.generation, limit, content_digest(text)) for text in texts]
         cached = [self._caches[role].get(key) for key in keys]
-        fresh = iter(self._tokenizer.encode_surrounded([t for t, c in zip(texts, cached, strict=True) if c is None], limit))
+        fresh = iter(
+            self._tokenizer.encode_surrounded([t for t, c in zip(texts, cached, strict=True) if c is None], limit)
+        )
         sequences = []
         for index, (key, known) in enumerate(zip(keys, cached, strict=True)):
             if known is not None:
@@ -199,7 +203,8 @@ def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:
 
 
 def _distinct(texts: tuple[str, ...]) -> tuple[list[int | None], list[str]]:
-    """For each text its place among the distinct ones, None for a blank one; and the distinct ones in order of appearance."""
+    """For each text its place among the distinct ones, None for a blank one; and the distinct ones in order of
+    appearance."""
     places: dict[str, int] = {}
     of = [None if is_blank(text) else places.setdefault(text, len(places)) for text in texts]
     return of, list(places)

@@ -1,8 +1,8 @@
-"""Continuous batching by token budget: everybody waiting gets a fair share of each micro-batch, interactive requests go first.
+"""Continuous batching by token budget: everybody waiting gets a fair share of each micro-batch, interactive requests go
+first.
 
-No artificial wait: the micro-batch now running is the window in which the next one gathers. Requests that nobody waits for any
-more are dropped when the next one is taken.
-"""
+No artificial wait: the micro-batch now running is the window in which the next one gathers. Requests that nobody waits
+for any more are dropped when the next one is taken."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ class Scheduler:
             admitted = self._admitted[work.request.priority]
             tokens = sum(admitted.values()) + work.admitted_tokens
             full = len(admitted) >= config.max_waiting_requests or (admitted and tokens > config.max_waiting_tokens)
-            if full or self._closed:
+            if self._closed:
+                raise EngineError("closed", "The engine is closed.")
+            if full:
                 raise EngineError(
-                    "closed" if self._closed else "overloaded",
-                    "The engine is closed." if self._closed else f"{len(admitted)} {work.request.priority.name.lower()} requests with about "
+                    "overloaded",
+                    f"{len(admitted)} {work.request.priority.name.lower()} requests with about "
                     f"{sum(admitted.values())} tokens are waiting, the limits are {config.max_waiting_requests} and "
                     f"{config.max_waiting_tokens}. Try again shortly.",
-                )  # fmt: skip
+                )
             admitted[work.key] = work.admitted_tokens
 
     def leave(self, work: Work) -> bool:
@@ -76,9 +78,13 @@ class Scheduler:
                 if self._closed:
                     return []
                 now = time.monotonic()
-                departed = [(work, reason) for queue in self._queues.values() for work in queue if (reason := work.departure(now))]
-                gone = {work for work, _ in departed}
-                self._withdraw(lambda work: work in gone)
+                departed = [
+                    (work, reason)
+                    for queue in self._queues.values()
+                    for work in queue
+                    if (reason := work.departure(now))
+                ]
+                self._withdraw({work for work, _ in departed}.__contains__)
                 batch = self._take()
             for work, reason in departed:
                 self._on_departed(work, reason)

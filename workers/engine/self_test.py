@@ -1,4 +1,5 @@
-"""What a model must show before it is served: the right order, finite numbers, and scores that do not depend on company or order."""
+"""What a model must show before it is served: the right order, finite numbers, and scores that do not depend on company
+or order."""
 
 from __future__ import annotations
 
@@ -36,12 +37,16 @@ def run_self_test(score: Callable[[ScoringRequest], ScoringOutput], spec: ModelS
     queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
     documents = tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
     together = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
-    alone = np.array([score(ScoringRequest(spec.name, (q,), (d,))).raw_scores[0] for q, d in zip(queries, documents, strict=True)])
+    alone = np.array(
+        [score(ScoringRequest(spec.name, (q,), (d,))).raw_scores[0] for q, d in zip(queries, documents, strict=True)]
+    )
     reverse = score(ScoringRequest(spec.name, queries[::-1], documents[::-1], Pairing.PAIRWISE)).raw_scores[::-1]
     tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(together).max()))
     checks = (
         _finite(together),
-        _order(together) if spec.check_order else SelfTestCheck("order", True, "Not checked: the weights are registered as random."),
+        _order(together)
+        if spec.check_order
+        else SelfTestCheck("order", True, "Not checked: the weights are registered as random."),
         _same("alone", together, alone, tolerance, "scored alone and with the others"),
         _same("order_invariance", together, reverse, tolerance, "in reverse order"),
     )
@@ -57,11 +62,19 @@ def _order(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
     relevant, irrelevant = scores[::2], scores[1::2]
     right = int((relevant > irrelevant).sum())
     margins = ", ".join(f"{margin:+.4g}" for margin in relevant - irrelevant)
-    return SelfTestCheck("order", right == len(relevant), f"{right} of {len(relevant)} relevant passages score above the irrelevant one; margins {margins}.")
+    return SelfTestCheck(
+        "order",
+        right == len(relevant),
+        f"{right} of {len(relevant)} relevant passages score above the irrelevant one; margins {margins}.",
+    )
 
 
 def _same(
     name: str, one: npt.NDArray[np.float32], other: npt.NDArray[np.float32], tolerance: float, how: str
 ) -> SelfTestCheck:
     difference = float(np.abs(one - other).max())
-    return SelfTestCheck(name, bool(difference <= tolerance), f"The same pairs {how} differ by at most {difference:.2g}; allowed is {tolerance:.2g}.")
+    return SelfTestCheck(
+        name,
+        bool(difference <= tolerance),
+        f"The same pairs {how} differ by at most {difference:.2g}; allowed is {tolerance:.2g}.",
+    )

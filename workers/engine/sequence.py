@@ -1,7 +1,7 @@
 """What waits, runs and is answered: one request's work and the sequences it is cut into.
 
-A sequence is the smallest thing a micro-batch takes: a query, a document or a prompt. Its work keeps what the finished ones gave.
-"""
+A sequence is the smallest thing a micro-batch takes: a query, a document or a prompt. Its work keeps what the finished
+ones gave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from workers.engine.embedding_cache import CacheKey
 from workers.engine.types import EngineError, RequestCancelled, ScoringOutput, ScoringRequest
 
 _KEYS = itertools.count()
-_VECTORS_PER_TOKEN = 8  # a cached document costs MaxSim only: about this many of its vectors weigh as much as one token's forward
+_VECTORS_PER_TOKEN = (
+    8  # a cached document costs MaxSim only: about this many of its vectors weigh as much as one token's forward
+)
 
 
 class Role(Enum):
@@ -110,12 +112,16 @@ class Work:
         if self.request.cancelled is not None and self.request.cancelled.is_set():
             return RequestCancelled("cancelled", "The request was cancelled before its work was finished.")
         if self.request.deadline is not None and now >= self.request.deadline:
-            return RequestCancelled("deadline_exceeded", "The deadline passed before the work was finished; what had not started was dropped.")
+            return RequestCancelled(
+                "deadline_exceeded",
+                "The deadline passed before the work was finished; what had not started was dropped.",
+            )
         return None
 
 
 class TaskRunner(Protocol):
-    """One model's way from a request to scores. ``prepare`` and ``finish`` run in thread pools, ``run`` on the runner thread."""
+    """One model's way from a request to scores. ``prepare`` and ``finish`` run in thread pools, ``run`` on the runner
+    thread."""
 
     def estimate(self, request: ScoringRequest) -> int: ...
     def prepare(self, work: Work) -> None: ...
@@ -127,7 +133,9 @@ class TaskRunner(Protocol):
 def fail(work: Work, error: Exception) -> None:
     """Answer with an error, which others than ours become one of ours."""
     if not isinstance(error, EngineError):
-        error = EngineError("out_of_memory" if is_out_of_memory(error) else "engine_failure", f"{type(error).__name__}: {error}")
+        error = EngineError(
+            "out_of_memory" if is_out_of_memory(error) else "engine_failure", f"{type(error).__name__}: {error}"
+        )
     work.future.set_exception(error)
 
 

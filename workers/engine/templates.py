@@ -1,8 +1,9 @@
-"""Prompts of generative scoring: Jinja text around a query and an item, tokenised so that only the template holds control tokens.
+"""Prompts of generative scoring: Jinja text around a query and an item, tokenised so that only the template holds
+control tokens.
 
-A template is rendered once with place holders and cut at its control tokens. What lies between two of them is tokenised as one
-string, as the checkpoint's own tokenizer would, so merges across the border of template and text are the right ones.
-"""
+A template is rendered once with place holders and cut at its control tokens. What lies between two of them is tokenised
+as one string, as the checkpoint's own tokenizer would, so merges across the border of template and text are the right
+ones."""
 
 from __future__ import annotations
 
@@ -54,14 +55,21 @@ class PromptTemplate:
         self._tokenizer = tokenizer
         rendered = _render(text, item_first, tokenizer)
         if item_first and rendered == _render(text, False, tokenizer):
-            raise EngineError("template_ignores_item_first", "item_first was asked for, but the template does not use it. Write "
-                              "{% if item_first %} … {% else %} … {% endif %} in the template, or leave item_first out.")
+            raise EngineError(
+                "template_ignores_item_first",
+                "item_first was asked for, but the template does not use it. Write "
+                "{% if item_first %} … {% else %} … {% endif %} in the template, or leave item_first out.",
+            )
         self._parts = _cut(rendered, tokenizer.control)
         sample = rendered.replace(_QUERY, _SAMPLE[0]).replace(_ITEM, _SAMPLE[1])
         built = self.build(*_SAMPLE, max_length=10**9)
         if built is None or built.token_ids != tokenizer.encode_with_control(sample):
-            raise EngineError("unsupported_tokenizer", "This tokenizer joins its control tokens with the text around them, which scoring of foreign "
-                              "texts cannot follow. Write the template without blanks around control tokens, or use another checkpoint.")
+            raise EngineError(
+                "unsupported_tokenizer",
+                "This tokenizer joins its control tokens with the text around them, which scoring of foreign "
+                "texts cannot follow. Write the template without blanks around control tokens, or use another "
+                "checkpoint.",
+            )
 
     @cached_property
     def tail(self) -> str:
@@ -72,7 +80,8 @@ class PromptTemplate:
     def build(
         self, query: str, item: str, *, max_length: int, max_query: int | None = None, max_item: int | None = None
     ) -> Prompt | None:
-        """The prompt's ids, the item cut to fit ``max_length`` and ``max_item``; None if not one token of the item would be left."""
+        """The prompt's ids, the item cut to fit ``max_length`` and ``max_item``; None if not one token of the item
+        would be left."""
         query_truncated = beyond = 0
         if max_query is not None:
             query, query_truncated = self._tokenizer.cut_text(query, max_query)
@@ -94,7 +103,8 @@ class PromptTemplate:
         return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated)
 
     def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], range, int]:
-        """Ids of the run; which of them lie wholly inside the item and may be cut; how many hold any of its characters."""
+        """Ids of the run; which of them lie wholly inside the item and may be cut; how many hold any of its
+        characters."""
         before, after = (side.replace(_QUERY, query) for side in part.split(_ITEM))
         ids, offsets = self._tokenizer.encode_with_offsets(before + item + after)
         start, end = len(before), len(before) + len(item)
@@ -108,9 +118,13 @@ def _render(text: str, item_first: bool, tokenizer: TextTokenizer) -> str:
     try:
         rendered = environment.from_string(text).render(query=_QUERY, item=_ITEM, item_first=item_first)
     except TemplateError as error:
-        raise EngineError("bad_template", f"The template cannot be rendered: {error}. Known names are query, item and item_first.") from error
+        raise EngineError(
+            "bad_template", f"The template cannot be rendered: {error}. Known names are query, item and item_first."
+        ) from error
     if rendered.count(_ITEM) != 1 or _QUERY not in rendered:
-        raise EngineError("bad_template", "The template must hold {{ query }}, and {{ item }} exactly once, both without filters.")
+        raise EngineError(
+            "bad_template", "The template must hold {{ query }}, and {{ item }} exactly once, both without filters."
+        )
     return rendered
 
 
@@ -120,4 +134,4 @@ def _cut(rendered: str, control: dict[str, int]) -> list[str | int]:
         return [rendered]
     longest_first = sorted(control, key=len, reverse=True)
     pieces = re.split(f"({'|'.join(map(re.escape, longest_first))})", rendered)
-    return [control[piece] if piece in control else piece for piece in pieces if piece]
+    return [control.get(piece, piece) for piece in pieces if piece]

@@ -1,12 +1,12 @@
 """A tokenizer for texts of strangers: whatever a text holds, it never becomes a control token.
 
-A checkpoint's tokenizer turns the literal ``[SEP]`` or ``<|im_end|>`` of a document into the control token of that name. Ours is
-the same pipeline without its added tokens, and with the vocabulary entries of control tokens renamed to what no text can hold
-(a Unigram model would otherwise still pick its ``</s>`` piece). Control tokens are put around texts by id.
+A checkpoint's tokenizer turns the literal ``[SEP]`` or ``<|im_end|>`` of a document into the control token of that
+name. Ours is the same pipeline without its added tokens, and with the vocabulary entries of control tokens renamed to
+what no text can hold (a Unigram model would otherwise still pick its ``</s>`` piece). Control tokens are put around
+texts by id.
 
-The pipeline is never changed after it is built (no truncation, no padding), so threads may share it: "Already borrowed" comes
-from settings that change between calls.
-"""
+The pipeline is never changed after it is built (no truncation, no padding), so threads may share it: "Already borrowed"
+comes from settings that change between calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from workers.engine.types import EngineError
 _UNREACHABLE = "\0control:"  # NUL never enters the platform
 _SEGMENT_CHARACTERS = 2**15
 _LONGEST_WORD = 2**20
-_SAMPLE = "A model's 2nd test: does it read well? Naïve words, 3.14 numbers; and (brackets) too.\nThen one more line of it."
+_SAMPLE = (
+    "A model's 2nd test: does it read well? Naïve words, 3.14 numbers; and (brackets) too.\nThen one more line of it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Tokens:
 
 
 def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
-    """The added tokens of a pipeline by text. Runs of white space (some vocabularies add them) are text, not control."""
+    """The added tokens of a pipeline by text. Runs of white space (some vocabularies add them) are text, not
+    control."""
     return {t["content"]: t["id"] for t in pipeline["added_tokens"] if t["content"].strip(" \t\r\n▁")}
 
 
@@ -42,7 +45,9 @@ def text_pipeline(pipeline: dict[str, Any]) -> dict[str, Any]:
     """The pipeline (tokenizer.json as a dict) without control tokens, truncation, padding and post-processing."""
     control = control_tokens(pipeline)
     model = dict(pipeline["model"])
-    if isinstance(model["vocab"], list):  # Unigram: [piece, score] in the order of ids; scores stay, so no other path changes
+    if isinstance(
+        model["vocab"], list
+    ):  # Unigram: [piece, score] in the order of ids; scores stay, so no other path changes
         model["vocab"] = [[_unreachable(piece, control), score] for piece, score in model["vocab"]]
     else:
         merged = {piece for merge in model.get("merges", ()) for piece in _merge_parts(merge)}
@@ -51,7 +56,14 @@ def text_pipeline(pipeline: dict[str, Any]) -> dict[str, Any]:
         if model.get("unk_token"):
             model["unk_token"] = _unreachable(model["unk_token"], rename)
     kept = [t for t in pipeline["added_tokens"] if t["content"] not in control]
-    return {**pipeline, "model": model, "added_tokens": kept, "truncation": None, "padding": None, "post_processor": None}
+    return {
+        **pipeline,
+        "model": model,
+        "added_tokens": kept,
+        "truncation": None,
+        "padding": None,
+        "post_processor": None,
+    }
 
 
 def _merge_parts(merge: str | list[str]) -> tuple[str, str, str]:
@@ -81,7 +93,8 @@ def segments(text: str, size: int = _SEGMENT_CHARACTERS) -> Iterator[str]:
 
 
 class TextTokenizer:
-    """Turns texts into ids, control tokens excluded; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts around one."""
+    """Turns texts into ids, control tokens excluded; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts
+    around one."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         pipeline = json.loads(backend.to_str())
@@ -91,8 +104,11 @@ class TextTokenizer:
         self._whole = tokenizers.Tokenizer.from_str(json.dumps({**pipeline, "truncation": None, "padding": None}))
         plain = self.encode(_SAMPLE)
         if plain != self.encode_with_control(_SAMPLE):
-            raise EngineError("unsupported_tokenizer", "Plain text becomes other ids once the control tokens are taken out of this "
-                              "tokenizer. Give a checkpoint whose added tokens are control tokens only.")
+            raise EngineError(
+                "unsupported_tokenizer",
+                "Plain text becomes other ids once the control tokens are taken out of this "
+                "tokenizer. Give a checkpoint whose added tokens are control tokens only.",
+            )
         self._can_cut = [i for part in segments(_SAMPLE, 20) for i in self.encode(part)] == plain
 
     @property
@@ -139,7 +155,8 @@ class TextTokenizer:
         return "".join(kept), behind
 
     def encode_surrounded(self, texts: Sequence[str], limit: int) -> list[Tokens]:
-        """Each text with its special tokens, its own ids cut to ``limit``. Long texts pass in pieces, so memory stays bounded."""
+        """Each text with its special tokens, its own ids cut to ``limit``. Long texts pass in pieces, so memory stays
+        bounded."""
         return [self._surround(text, limit) for text in texts]
 
     def _surround(self, text: str, limit: int) -> Tokens:
@@ -161,4 +178,7 @@ def _surroundings(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
     for start in range(len(outer) - len(inner) + 1):
         if outer[start : start + len(inner)] == inner:
             return outer[:start], outer[start + len(inner) :]
-    raise EngineError("unsupported_tokenizer", f"The tokenizer gives {outer} for 'a' with special tokens, in which its plain ids {inner} do not appear.")
+    raise EngineError(
+        "unsupported_tokenizer",
+        f"The tokenizer gives {outer} for 'a' with special tokens, in which its plain ids {inner} do not appear.",
+    )

@@ -1,8 +1,7 @@
 """The nouns that cross the engine's border: what a caller hands in and what comes back.
 
-Shapes: Q queries, D documents, P pairs, K labels. With ``Pairing.MATRIX`` the P = Q * D pairs are query-major (pair ``q * D + d``);
-with ``Pairing.PAIRWISE`` Q = D = P and pair ``i`` is query ``i`` with document ``i``.
-"""
+Shapes: Q queries, D documents, P pairs, K labels. With ``Pairing.MATRIX`` the P = Q * D pairs are query-major (pair ``q
+* D + d``); with ``Pairing.PAIRWISE`` Q = D = P and pair ``i`` is query ``i`` with document ``i``."""
 
 from __future__ import annotations
 
@@ -49,7 +48,8 @@ class Pairing(StrEnum):
 
 
 class Truncation(StrEnum):
-    """What happens to a pair longer than the model's limit: the document is cut and flagged, or the request is refused."""
+    """What happens to a pair longer than the model's limit: the document is cut and flagged, or the request is
+    refused."""
 
     DOCUMENT = "document"
     ERROR = "error"
@@ -57,7 +57,8 @@ class Truncation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """How one registered model is to be loaded. ``folder`` holds config, tokenizer and weights (safetensors, or ``gguf_file``)."""
+    """How one registered model is to be loaded. ``folder`` holds config, tokenizer and weights (safetensors, or
+    ``gguf_file``)."""
 
     name: str
     folder: Path

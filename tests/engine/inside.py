@@ -1,0 +1,32 @@
+"""Looks inside the engine where its border shows nothing: what is reserved, what runs through the body."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedModel
+
+from workers.engine import Engine, ModelSpec
+from workers.engine.late_interaction import LateInteractionRunner
+from workers.engine.pooling_runner import PoolingRunner
+
+
+def spec_of(engine: Engine, name: str) -> ModelSpec:
+    return engine._models[name].spec
+
+
+def body_of(engine: Engine, name: str) -> PreTrainedModel:
+    return engine._models[name].task._model.model
+
+
+def late_runner_of(engine: Engine, name: str) -> LateInteractionRunner:
+    task = engine._models[name].task
+    assert isinstance(task, PoolingRunner) and task.late_interaction is not None
+    return task.late_interaction
+
+
+def record_rows(engine: Engine, name: str) -> list[list[int]]:
+    """From now on, the token ids of every row that goes through the model's body."""
+    rows: list[list[int]] = []
+    body_of(engine, name).register_forward_pre_hook(
+        lambda module, args, inputs: rows.append(inputs["input_ids"][0].tolist()), with_kwargs=True
+    )
+    return rows
