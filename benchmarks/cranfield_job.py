@@ -1,10 +1,10 @@
-"""The main job on a real collection, through the REST API alone: 225 queries × 1,400 documents, with and without interaction.
+"""The main job on a real collection, through the REST API alone: 225 queries × 1,400 documents, by two kinds of model.
 
     python benchmarks/cranfield_job.py URL TOKEN FOLDER
 
 FOLDER holds documents.jsonl, queries.jsonl and qrels.txt of the Cranfield collection. TOKEN needs the scopes jobs,
-models:read and models:write. Prints pairs, seconds, measures of the platform and of ir-measures run on the exported TREC run.
-Expected nDCG@10 at 512 tokens: 0.389 (bi-encoder) and 0.397 (late interaction); at the folder's own 256: 0.3955 and 0.4005.
+models:read and models:write. Prints pairs, seconds, the platform's measure and that of ir-measures on the exported run.
+Expected nDCG@10 at 512 tokens: 0.389 (bi-encoder), 0.397 (late interaction); at the folder's own 256: 0.3955, 0.4005.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MODELS = [
 def main(url: str, token: str, folder: Path) -> None:
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=300) as client:
-        sets = [upload(client, folder / name, kind) for name, kind in
-                (("documents.jsonl", "document-sets"), ("queries.jsonl", "query-sets"), ("qrels.txt", "judgements"))]  # fmt: skip
+        names = (("documents.jsonl", "document-sets"), ("queries.jsonl", "query-sets"), ("qrels.txt", "judgements"))
+        sets = [upload(client, folder / name, kind) for name, kind in names]
         print(f"documents: {sets[0]['counts']}")
         qrels = list(ir_measures.read_trec_qrels((folder / "qrels.txt").read_text()))
         for name, kind, limit in MODELS:

@@ -16,7 +16,9 @@ def set_delete(*, principal: Principal, uploaded: UploadedSet) -> None:
     noun = str(uploaded._meta.verbose_name)
     try:
         with transaction.atomic():
-            audit_record(verb=f"{noun.replace(' ', '_')}.deleted", principal=principal, target=uploaded, detail=uploaded.counts)
+            audit_record(
+                verb=f"{noun.replace(' ', '_')}.deleted", principal=principal, target=uploaded, detail=uploaded.counts
+            )
             uploaded.delete()
     except ProtectedError as error:
         raise AssayError(
