@@ -78,7 +78,7 @@ def _unreachable(piece: str, control: dict[str, int]) -> str:
 def _boundary(text: str, start: int) -> int:
     """The next place at or after ``start`` where one blank stands between two words: tokens never cross it."""
     for place in range(max(start, 1), min(len(text) - 1, start + _LONGEST_WORD)):
-        if text[place] in " \n" and text[place - 1].isalnum() and text[place + 1].isalnum():
+        if text[place] == " " and text[place - 1].isalnum() and text[place + 1].isalnum():
             return place
     return min(len(text), start + _LONGEST_WORD)
 
