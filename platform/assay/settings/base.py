@@ -69,7 +69,7 @@ MIDDLEWARE = [
     "assay.web.middleware.RequestIdMiddleware",
     "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
-    "assay.web.middleware.LengthRequiredMiddleware",
+    "assay.web.middleware.BodyLengthMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

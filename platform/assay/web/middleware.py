@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import structlog
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from uuid_utils.compat import uuid7
 
@@ -53,16 +54,26 @@ class ProbeMiddleware:
         return self.probes.get(request.path, self.get_response)(request)
 
 
-class LengthRequiredMiddleware:
-    """Refuses a body of unannounced length: Django takes it for an empty one, and every later message would mislead."""
+class BodyLengthMiddleware:
+    """Refuses a body by its announced length, before a byte of it is read.
+
+    Without a length Django takes a body for an empty one, and every later message would mislead.
+    """
+
+    beside_the_file: ClassVar[int] = 1 << 16  # a form's other fields and its borders
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if "Transfer-Encoding" in request.headers and not request.headers.get("Content-Length"):
+        length = request.headers.get("Content-Length")
+        if "Transfer-Encoding" in request.headers and not length:
             message = "The body came in chunks of unknown number; send it with a Content-Length header."
             return json_error(AssayError("length_required", message, status=411), request)
+        limit = settings.UPLOAD_MAX_BYTES
+        if length and length.isdigit() and int(length) > limit + self.beside_the_file:
+            message = f"The body has {int(length):,} bytes; the limit of this server is {limit:,}. Split it."
+            return json_error(AssayError("body_too_large", message, status=413), request)
         return self.get_response(request)
 
 

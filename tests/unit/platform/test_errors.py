@@ -223,3 +223,9 @@ def test_a_browser_gets_a_page_and_a_program_json() -> None:
     assert b"secret cause" not in page.content
     assert error_of(client.get("/page", headers={"Accept": "application/json"}), 500)["code"] == "internal_error"
     assert not client.get("/nothing", headers={"Accept": "text/html"})["Content-Type"].startswith("application/json")
+
+
+def test_a_body_beyond_every_limit_is_refused_by_its_announced_length(client: Client, settings: Any) -> None:
+    settings.UPLOAD_MAX_BYTES = 1 << 20
+    answer = client.post("/accounts/login/", b"", content_type="text/plain", headers={"Content-Length": str(2 << 20)})
+    assert answer.status_code == 413 and "the limit of this server is 1,048,576" in answer.json()["error"]["message"]
