@@ -113,7 +113,8 @@ class Host:
         for model_id in self._held.keys() - {placement.model_id for placement in placements}:
             self._release(model_id)  # the model's row is gone
         self._settle(waiting)
-        self_test_next(self)
+        if not self._loop.stopping:
+            self_test_next(self)
 
     def _follow(self, placement: Placement) -> None:
         """Bring one model a step nearer to what is wanted of it here."""

@@ -16,15 +16,15 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 PATIENCE_SECONDS: Final = 15.0  # the process before us may still be draining
 
 
-class NameTaken(Exception):
-    """Another process of this name runs on this data folder."""
+class NameRefused(Exception):
+    """No worker can have this name here."""
 
 
 @contextlib.contextmanager
 def worker_identity(name: str, *, folder: Path) -> Iterator[uuid.UUID]:
     """The id of the worker ``name``, ours alone while the block runs; the kernel frees it when the process dies.
 
-    Raises NameTaken when another process keeps it for longer than a worker needs to stop.
+    Raises NameRefused for a name that is no file name, and when another process keeps it for longer than one needs to stop.
     """
     if not NAME.fullmatch(name):
         raise ValueError(
@@ -50,7 +50,7 @@ def _lock(descriptor: int, name: str) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > give_up:
-                raise NameTaken(
+                raise NameRefused(
                     f"A worker named {name!r} is running on this data folder; give the second one another --name."
                 ) from error
             time.sleep(0.2)

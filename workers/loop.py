@@ -28,6 +28,10 @@ class Loop:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def start(self) -> None:
         self._thread.start()
 

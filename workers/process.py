@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from scoring.services.chunks import chunks_reclaim_own
-from scoring.services.registry import self_tests_interrupted
+from scoring.services.registry import self_test_release, self_tests_interrupted
 from scoring.services.workers import worker_move, worker_register
 from scoring.states import WorkerState
 from workers import tasks
@@ -40,6 +40,7 @@ class WorkerProcess:
         """Write the row, take back what the process before us held, then bring the engine in, which takes its time."""
         self.exit_code = 0
         self._started = False
+        self._replaced_by_another = False
         self.worker = worker_register(
             worker_id=worker_id,
             boot_id=uuid.uuid4(),
@@ -86,16 +87,23 @@ class WorkerProcess:
         emergency = threading.Timer(DRAIN_SECONDS, os._exit, (self.exit_code,))
         emergency.daemon = True
         emergency.start()
-        worker_move(worker=self.worker, to=WorkerState.DRAINING, reason="stopping")
+        self._move(WorkerState.DRAINING, reason="stopping")
         self.consumer.stop(2.0)
         self.batch.drain(4.0)
         self.sync.drain(2.0)
         self.host.stop()
         self.heartbeat.stop(1.0)
         self.watchdog.stop()
-        worker_move(worker=self.worker, to=WorkerState.GONE, reason="stopped")
+        if not self._replaced_by_another:
+            self_test_release(worker=self.worker)  # before the engine ends: its refusal is no finding about the model
+        self._move(WorkerState.GONE, reason="stopped")
         self.engine.close()
         emergency.cancel()
+
+    def _move(self, to: WorkerState, *, reason: str) -> None:
+        """Write our state, unless the row tells of another process by now."""
+        if not self._replaced_by_another:
+            worker_move(worker=self.worker, to=to, reason=reason)
 
     def _host_changed(self) -> None:
         self.batch.wake()
@@ -119,8 +127,9 @@ class WorkerProcess:
         return float(settings.STALL_SECONDS) if self.engine.busy else None
 
     def _stalled(self) -> None:
-        worker_move(worker=self.worker, to=WorkerState.STALLED, reason="no progress")
+        self._move(WorkerState.STALLED, reason="no progress")
 
     def _replaced(self) -> None:
+        self._replaced_by_another = True
         self.exit_code = EXIT_REPLACED
-        os.kill(os.getpid(), signal.SIGTERM)  # the main thread waits for it
+        os.kill(os.getpid(), signal.SIGTERM)  # the main thread looks out for it

@@ -190,8 +190,14 @@ class SyncDesk:
     def _drop_the_departed(self) -> None:
         now = time.monotonic()
         for hand in self._all():
-            if not hand.cancelled.is_set() and (now > hand.deadline or dispatch.caller_left(hand.call)):
+            if not hand.cancelled.is_set() and (now > hand.deadline or self._left(hand)):
                 hand.cancelled.set()
+
+    def _left(self, hand: InHand) -> bool:
+        try:
+            return dispatch.caller_left(hand.call)
+        except redis.RedisError:
+            return False  # nobody can tell; the deadline ends it
 
     def _all(self) -> list[InHand]:
         with self._lock:

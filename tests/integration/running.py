@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 import psycopg
 
 from scoring.services.bundled import MINILM
@@ -93,10 +95,10 @@ class Rows:
         )
         return [index for (index,) in found]
 
-    def scores(self, job: dict[str, Any]) -> list[bytes]:
-        """Every chunk's stored scores, as the bytes that they are."""
+    def scores(self, job: dict[str, Any]) -> npt.NDArray[np.float32]:
+        """Every stored score of the job, chunk by chunk."""
         found = self("SELECT raw_scores FROM scoring_chunk WHERE job_id = %s ORDER BY index", job["id"])
-        return [bytes(raw) for (raw,) in found]
+        return np.concatenate([np.frombuffer(raw, "<f4") for (raw,) in found])
 
     def alive(self) -> list[str]:
         found = self(

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scoring.models import Placement, ScoringModel
@@ -100,7 +101,7 @@ def test_a_reload_goes_on_serving(rig: Rig) -> None:
     for one in asking:
         one.result()
     assert rig.engine.models()["late"].generation == loads + 1
-    assert len(set(answers)) == 1
+    np.testing.assert_allclose(answers, answers[0], rtol=1e-6)  # a product over two requests may round otherwise
 
 
 def test_files_that_changed_since_the_self_test_are_not_served(rig: Rig) -> None:

@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError
 
 from workers import identity
-from workers.identity import NameTaken, worker_identity
+from workers.identity import NameRefused, worker_identity
 from workers.loop import Loop
 from workers.watchdog import EXIT_STALLED
 
@@ -101,7 +101,7 @@ def test_a_name_belongs_to_one_process(tmp_path: Path, monkeypatch: pytest.Monke
     process.start()
     try:
         assert held.wait(30)
-        with pytest.raises(NameTaken, match="another --name"), worker_identity("worker-1", folder=tmp_path):
+        with pytest.raises(NameRefused, match="another --name"), worker_identity("worker-1", folder=tmp_path):
             pass
         process.kill()
         process.join()
@@ -114,5 +114,5 @@ def test_a_name_belongs_to_one_process(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 64])
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="such as worker-1"), worker_identity(name, folder=tmp_path):
+    with pytest.raises(NameRefused, match="such as worker-1"), worker_identity(name, folder=tmp_path):
         pass

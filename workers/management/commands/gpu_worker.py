@@ -4,15 +4,15 @@ import atexit
 import faulthandler
 import os
 import re
-import signal
 import sys
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from workers.identity import NameTaken, worker_identity
+from workers.identity import NameRefused, worker_identity
 from workers.process import WorkerProcess
+from workers.stop_signals import StopSignals
 
 
 class Command(BaseCommand):
@@ -26,16 +26,14 @@ class Command(BaseCommand):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise CommandError(f"--device is {device!r}; give auto, cpu, cuda or cuda:N.")
         faulthandler.enable()
-        # Blocked before any thread exists, so that all inherit it: the signals wait until this thread asks for them.
-        signals = {signal.SIGTERM, signal.SIGINT}
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        stop = StopSignals()
         try:
             with worker_identity(name, folder=settings.DATA_DIR / "workers") as worker_id:
                 worker = WorkerProcess(worker_id=worker_id, name=name, device=device)
                 worker.start()
-                signal.sigwait(signals)
+                stop.wait()
                 worker.drain()
-        except (NameTaken, ValueError) as error:
+        except NameRefused as error:
             raise CommandError(str(error)) from error
         atexit.register(leave, worker.exit_code)
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
+from workers.stop_signals import StopSignals
 
 
 class Command(BaseCommand):
@@ -15,9 +15,8 @@ class Command(BaseCommand):
     )
 
     def handle(self, **options: Any) -> None:
-        signals = {signal.SIGTERM, signal.SIGINT}
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        stop = StopSignals()
         loop = Loop("reconciler", Reconciler().tick, seconds=TICK_SECONDS)
         loop.start()
-        signal.sigwait(signals)
+        stop.wait()
         loop.stop(timeout=8.0)
