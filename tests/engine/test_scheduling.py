@@ -137,13 +137,17 @@ def waiting(
     return work
 
 
+class Model:
+    """Stands for a task in tests of the order alone: the scheduler only asks whose work it is."""
+
+
 @pytest.fixture
 def scheduler() -> Scheduler:
     return Scheduler(EngineConfig(max_batch_tokens=100, max_batch_square=5000), lambda work, reason: None)
 
 
 def test_everybody_gets_a_fair_share_and_keeps_its_order(scheduler: Scheduler) -> None:
-    task = object()
+    task = Model()
     large, small = waiting(scheduler, task, 50, 10), waiting(scheduler, task, 3, 10)
     batch = scheduler.next_batch()
     assert sum(len(s.token_ids) for s in batch) == 100
@@ -153,13 +157,13 @@ def test_everybody_gets_a_fair_share_and_keeps_its_order(scheduler: Scheduler) -
 
 
 def test_one_micro_batch_is_of_one_model(scheduler: Scheduler) -> None:
-    first, second = waiting(scheduler, object(), 2, 10), waiting(scheduler, object(), 2, 10)
+    first, second = waiting(scheduler, Model(), 2, 10), waiting(scheduler, Model(), 2, 10)
     assert {s.work for s in scheduler.next_batch()} == {first}
     assert {s.work for s in scheduler.next_batch()} == {second}
 
 
 def test_an_oversized_sequence_goes_alone_and_squares_are_capped(scheduler: Scheduler) -> None:
-    task = object()
+    task = Model()
     waiting(scheduler, task, 1, 500)
     waiting(scheduler, task, 4, 45)  # 2,025 each squared: two fit into 5,000
     assert [len(s.token_ids) for s in scheduler.next_batch()] == [500]
@@ -167,8 +171,19 @@ def test_an_oversized_sequence_goes_alone_and_squares_are_capped(scheduler: Sche
 
 
 def test_a_flood_of_interactive_work_does_not_starve_a_job(scheduler: Scheduler) -> None:
-    task = object()
+    task = Model()
     job = waiting(scheduler, task, 5, 100, Priority.BATCH)
     waiting(scheduler, task, 100, 100)
     turns = [scheduler.next_batch()[0].work is job for _ in range(20)]
     assert turns.count(True) == 2 and not any(turns[:8])
+
+
+def test_a_slow_model_s_micro_batches_are_cut_to_what_it_does_in_time() -> None:
+    scheduler = Scheduler(EngineConfig(max_batch_tokens=2000, batch_seconds=0.5), lambda work, reason: None)
+    slow, fast = Model(), Model()
+    scheduler.note_pace(slow, 2000, 2.0)  # type: ignore[arg-type]
+    scheduler.note_pace(fast, 2000, 0.01)  # type: ignore[arg-type]
+    scheduler.note_pace(slow, 10, 5.0)  # type: ignore[arg-type]  # too small to say anything about speed
+    waiting(scheduler, slow, 50, 10)
+    waiting(scheduler, fast, 200, 10)
+    assert [sum(len(s.token_ids) for s in scheduler.next_batch()) for _ in range(2)] == [500, 2000]

@@ -53,6 +53,8 @@ class RunnerThread:
         failure = self._run_batch(batch)
         self.running_sequences = 0
         tokens = sum(len(sequence.token_ids) for sequence in batch)
+        if failure is None:
+            self._scheduler.note_pace(batch[0].work.task, tokens, time.monotonic() - now)
         self._counters.add(micro_batches=1, sequences=len(batch), tokens=tokens, progress=1)
         if failure is not None:
             self._scheduler.withdraw(works.__contains__)

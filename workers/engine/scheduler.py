@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
-from workers.engine.sequence import Prefix, Sequence, Work
+from workers.engine.sequence import Prefix, Sequence, TaskRunner, Work
 from workers.engine.types import EngineConfig, EngineError, Priority, RequestCancelled
 
+_LEAST_TOKENS = 256  # below this a CPU's GEMM loses speed, so no model's micro-batches are cut further
 _INTERACTIVE_IN_A_ROW = 8  # then one micro-batch for waiting batch work, so that no flood of requests starves a job
 
 
@@ -26,6 +28,7 @@ class Scheduler:
         self._queues: dict[Priority, deque[Work]] = {priority: deque() for priority in Priority}
         self._admitted: dict[Priority, dict[int, int]] = {priority: {} for priority in Priority}  # work key -> tokens
         self._changed = threading.Condition()
+        self._paces: weakref.WeakKeyDictionary[TaskRunner, float] = weakref.WeakKeyDictionary()  # tokens per second
         self._interactive_run = 0
         self._closed = False
 
@@ -91,6 +94,13 @@ class Scheduler:
             if batch:
                 return batch
 
+    def note_pace(self, task: TaskRunner, tokens: int, seconds: float) -> None:
+        """What a micro-batch of this model took; the next ones are cut by it."""
+        if tokens >= _LEAST_TOKENS and seconds > 0:  # small ones say more about overhead than about speed
+            with self._changed:
+                before = self._paces.get(task, tokens / seconds)
+                self._paces[task] = 0.5 * (before + tokens / seconds)
+
     def waiting(self) -> tuple[int, int]:
         """Requests in the queue and the tokens they still bring."""
         with self._changed:
@@ -116,8 +126,9 @@ class Scheduler:
         if not queue:
             return []
         together = deque(work for work in queue if work.task is queue[0].task)
-        budget = _Budget(self._config.max_batch_tokens, self._config.max_batch_square)
-        share = max(1, self._config.max_batch_tokens // len(together))
+        tokens = self._tokens_for(queue[0].task)
+        budget = _Budget(tokens, self._config.max_batch_square)
+        share = max(1, tokens // len(together))
         batch: list[Sequence] = []
         while together:
             work = together.popleft()
@@ -131,6 +142,10 @@ class Scheduler:
                 if complete:
                     together.append(work)
         return batch
+
+    def _tokens_for(self, task: TaskRunner) -> int:
+        most, pace = self._config.max_batch_tokens, self._paces.get(task)
+        return most if pace is None else min(most, max(_LEAST_TOKENS, int(pace * self._config.batch_seconds)))
 
     def _turn(self) -> Priority:
         interactive, batch = (bool(self._queues[priority]) for priority in (Priority.INTERACTIVE, Priority.BATCH))
