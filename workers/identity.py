@@ -24,10 +24,10 @@ class NameRefused(Exception):
 def worker_identity(name: str, *, folder: Path) -> Iterator[uuid.UUID]:
     """The id of the worker ``name``, ours alone while the block runs; the kernel frees it when the process dies.
 
-    Raises NameRefused for a name that is no file name, and when another process keeps it for longer than one needs to stop.
+    Raises NameRefused for a name that is no file name, or that another process keeps for longer than it takes to stop.
     """
     if not NAME.fullmatch(name):
-        raise ValueError(
+        raise NameRefused(
             f"The worker's name is {name!r}; give up to 63 letters, digits, '.', '_' and '-', such as worker-1."
         )
     folder.mkdir(parents=True, exist_ok=True)
