@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.late_interaction import LateInteractionRunner
 from workers.engine.loading import Checkpoint, load_checkpoint
+from workers.engine.memory import give_memory_back
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
@@ -96,7 +96,8 @@ class Engine:
                 if spec.name in self._models:
                     self._models[spec.name].task.retired = True
                 self._models[spec.name] = LoadedModel(spec, task)
-            self._give_back(spec.name)
+            self._clear_caches(spec.name)
+            give_memory_back()
             self._counters.add(progress=1)
             return info
 
@@ -111,7 +112,8 @@ class Engine:
         if isinstance(model.task, PoolingRunner) and model.task.late_interaction is not None:
             model.task.late_interaction.clear()
         del model
-        self._give_back(name)
+        self._clear_caches(name)
+        give_memory_back()
 
     def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
         """Change what needs no reload; in force from the next micro-batch on."""
@@ -216,13 +218,6 @@ class Engine:
             self._abandon(
                 work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
             )
-
-    def _give_back(self, name: str) -> None:
-        """Everything that belonged to weights no longer served; modules refer to each other, so collecting is on us."""
-        self._clear_caches(name)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
     def _clear_caches(self, name: str) -> None:
         for cache in self._caches.values():

@@ -22,16 +22,20 @@ _QUERY, _ITEM = "\uf8f0query\uf8f1", "\uf8f0item\uf8f1"
 _SLOTS = re.compile(f"({_QUERY}|{_ITEM})")
 _SAMPLE = ("what is a test?", "A test shows whether something works.")
 
-_QUESTION = """{% if item_first %}Passage: {{ item }}
-
-Query: {{ query }}{% else %}Query: {{ query }}
-
-Passage: {{ item }}{% endif %}
-
-Does the passage answer the query? Answer yes or no."""
+_QUESTION = (
+    "{% if item_first %}Passage: {{ item }}\nQuery: {{ query }}"
+    "{% else %}Query: {{ query }}\nPassage: {{ item }}{% endif %}\n"
+    "Is the passage about the query? Answer yes or no."
+)
+# The wording was chosen by measurement with SmolLM2-135M on 20 queries, each with the passage that answers it and two
+# others: with the two worked examples the right passage came first in 92 % of the comparisons (85 % with two other
+# passages each), with the same question alone in 68 %. Of a model that small, expect an order, not a calibrated share.
 CHAT_JUDGE = (
-    "<|im_start|>system\nYou judge whether a passage answers a search query.<|im_end|>\n"
-    "<|im_start|>user\n" + _QUESTION + "<|im_end|>\n<|im_start|>assistant\n"
+    "{% macro ask(query, item) %}<|im_start|>user\n" + _QUESTION + "<|im_end|>\n<|im_start|>assistant\n{% endmacro %}"
+    "<|im_start|>system\nJudge whether the passage is relevant to the query. Answer only yes or no.<|im_end|>\n"
+    "{{ ask('height of Mount Everest', 'Mount Everest rises 8,849 metres above sea level.') }}yes<|im_end|>\n"
+    "{{ ask('height of Mount Everest', 'A sonnet is a poem of fourteen lines.') }}no<|im_end|>\n"
+    "{{ ask(query, item) }}"
 )
 PLAIN_JUDGE = _QUESTION + "\nAnswer:\n"
 
