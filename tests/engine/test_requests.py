@@ -129,6 +129,8 @@ def test_an_unknown_model_names_the_loaded_ones(tiny_engine: Engine) -> None:
 def test_invisible_characters_alone_are_empty(tiny_engine: Engine) -> None:
     output = score(tiny_engine, "late", ("river",), ("\u200b", "river"))
     np.testing.assert_array_equal(output.status, [ItemStatus.EMPTY, ItemStatus.OK])
+    output = score(tiny_engine, "late", ("\u200b",), ("river", "bees"))
+    np.testing.assert_array_equal(output.status, [ItemStatus.EMPTY, ItemStatus.EMPTY])
 
 
 @pytest.fixture
@@ -194,6 +196,26 @@ def test_an_exception_in_a_micro_batch_fails_its_requests_and_the_runner_lives(t
     norm.weight = whole
     assert np.isfinite(score(tiny_engine, "judge", ("river",), DOCUMENTS[:3]).scores).all()
     np.testing.assert_array_equal(score(tiny_engine, "bi", ("river",), DOCUMENTS[:3]).scores, before)
+
+
+def test_out_of_memory_halves_the_micro_batch_once(tiny_engine: Engine) -> None:
+    """A hook on the forward stands for a device whose memory ends at so many tokens a row."""
+    whole = score(tiny_engine, "late", ("river",), DOCUMENTS).scores
+    tiny_engine.load(spec_of(tiny_engine, "late"))
+    room = {"tokens": 200}
+
+    def refuse(module: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        if inputs["input_ids"].shape[1] > room["tokens"]:
+            raise torch.OutOfMemoryError("no room")
+
+    body_of(tiny_engine, "late").register_forward_pre_hook(refuse, with_kwargs=True)
+    halved = score(tiny_engine, "late", ("river",), DOCUMENTS).scores
+    np.testing.assert_allclose(halved, whole, rtol=0, atol=1e-5)
+    assert tiny_engine.statistics().out_of_memory > 0
+    room["tokens"] = 1
+    with pytest.raises(EngineError, match="no room") as caught:
+        score(tiny_engine, "late", ("honey",), DOCUMENTS)
+    assert caught.value.code == "out_of_memory"
 
 
 def test_closing_answers_everything(tiny_folders: dict[str, Path]) -> None:

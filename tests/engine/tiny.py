@@ -12,6 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import (
     BertConfig,
     BertModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     ModernBertConfig,
@@ -139,6 +141,18 @@ def _qwen3(vocabulary: int) -> PreTrainedModel:
     return Qwen3ForCausalLM(config)
 
 
+def _lfm2(vocabulary: int) -> PreTrainedModel:
+    config = Lfm2Config(
+        vocab_size=vocabulary,
+        max_position_embeddings=512,
+        num_key_value_heads=2,
+        layer_types=["conv", "full_attention"],
+        block_auto_adjust_ff_dim=False,
+        **HIDDEN,
+    )
+    return Lfm2ForCausalLM(config)
+
+
 BUILDERS: dict[str, tuple[Callable[[int], PreTrainedModel], Callable[[], PreTrainedTokenizerFast]]] = {
     "bert": (_bert, wordpiece),
     "mpnet": (_mpnet, wordpiece),
@@ -147,9 +161,10 @@ BUILDERS: dict[str, tuple[Callable[[int], PreTrainedModel], Callable[[], PreTrai
     "modernbert": (_modernbert, lambda: byte_level_bpe(ROBERTA, surround=True)),
     "llama": (_llama, lambda: byte_level_bpe(CHATML, surround=False)),
     "qwen3": (_qwen3, lambda: byte_level_bpe(CHATML, surround=False)),
+    "lfm2": (_lfm2, lambda: byte_level_bpe(CHATML, surround=False)),
 }
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "mpnet")
-GENERATIVE = ("llama", "qwen3")
+GENERATIVE = ("llama", "qwen3", "lfm2")  # the last one mixes neighbours outside attention: padded
 
 
 def build(architecture: str, folder: Path) -> Path:

@@ -73,7 +73,7 @@ class BodyLengthMiddleware:
         limit = settings.UPLOAD_MAX_BYTES
         if length and length.isdigit() and int(length) > limit + self.beside_the_file:
             message = f"The body has {int(length):,} bytes; the limit of this server is {limit:,}. Split it."
-            return json_error(AssayError("body_too_large", message, status=413), request)
+            return json_error(AssayError("file_too_large", message, status=413), request)
         return self.get_response(request)
 
 

@@ -41,7 +41,7 @@ def samples(client: Client) -> dict[tuple[str, tuple[tuple[str, str], ...]], flo
     }
 
 
-def test_requests_are_counted_by_route_and_status_never_by_path(client: Client) -> None:
+def test_requests_are_counted_by_route_and_status_never_by_path(db: None, client: Client) -> None:
     key = ("assay_http_requests_total", (("method", "GET"), ("route", "unknown"), ("status", "404")))
     before = samples(client).get(key, 0)
     client.get("/no-such-thing-1")
@@ -65,7 +65,7 @@ def test_probes_are_only_read(client: Client) -> None:
     assert client.post("/readyz").status_code == 405
 
 
-def test_other_apps_add_collectors(client: Client) -> None:
+def test_other_apps_add_collectors(db: None, client: Client) -> None:
     class Collector:
         def collect(self) -> Any:
             yield GaugeMetricFamily("assay_test_gauge", "A gauge.", value=4)

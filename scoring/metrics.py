@@ -1,0 +1,88 @@
+"""What the domain adds to ``/metrics``: read from rows at each scrape, so any web process answers for all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.db import DatabaseError
+from django.db.models import Count, Min, Model
+from django.utils import timezone
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from scoring.models import Chunk, Job, ScoringModel, Worker
+from scoring.selectors.workers import workers_alive
+from scoring.states import ChunkState, JobState, ModelState, WorkerState
+
+OPEN_CHUNKS: Final = (ChunkState.PENDING, ChunkState.LEASED)
+# The engine's figures that rise and fall; its others only grow.
+ENGINE_GAUGES: Final = frozenset(
+    {"waiting_requests", "waiting_tokens", "running_sequences", "requests_in_flight", "reserved_bytes"}
+)
+CACHE_GAUGES: Final = frozenset({"bytes", "entries"})
+
+
+class DomainCollector(Collector):
+    """Label sets are closed: states, and the names of workers that are alive. A gone worker's series go with it."""
+
+    def describe(self) -> list[Metric]:
+        return []  # asked at registration, when there may be no database yet
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            yield from (*_states(), *_queue(), *_workers())
+        except DatabaseError:
+            return  # /readyz says so; the web's own metrics are answered all the same
+
+
+def _states() -> Iterator[Metric]:
+    tables: tuple[tuple[str, type[Model], list[str]], ...] = (
+        ("jobs", Job, JobState.values),
+        ("models", ScoringModel, ModelState.values),
+        ("workers", Worker, WorkerState.values),
+    )
+    for name, table, states in tables:
+        counted = dict(table._default_manager.values_list("state").order_by().annotate(Count("pk")))
+        family = GaugeMetricFamily(f"assay_{name}", f"Rows of {name} by state.", labels=["state"])
+        for state in states:
+            family.add_metric([state], counted.get(state, 0))
+        yield family
+
+
+def _queue() -> Iterator[Metric]:
+    """Only open chunks are counted: the done ones may be millions."""
+    open_chunks = Chunk.objects.filter(state__in=OPEN_CHUNKS).order_by()
+    counted = dict(open_chunks.values_list("state").annotate(Count("pk")))
+    family = GaugeMetricFamily("assay_open_chunks", "Chunks not ended, by state.", labels=["state"])
+    for state in OPEN_CHUNKS:
+        family.add_metric([state], counted.get(state, 0))
+    yield family
+    oldest = Job.objects.filter(state=JobState.QUEUED).aggregate(Min("queued_at"))["queued_at__min"]
+    age = (timezone.now() - oldest).total_seconds() if oldest else 0.0
+    yield GaugeMetricFamily("assay_oldest_queued_job_seconds", "How long the oldest queued job has waited.", value=age)
+
+
+def _workers() -> Iterator[Metric]:
+    families: dict[str, Metric] = {}
+    for worker in workers_alive():
+        _add(families, "worker_memory_bytes", "Resident memory.", worker.memory_bytes, gauge=True, worker=worker.name)
+        for name, value in worker.statistics.get("engine", {}).items():
+            if isinstance(value, dict):
+                for part, number in value.items():
+                    labels = {"worker": worker.name, "cache": name.removesuffix("_cache")}
+                    _add(families, f"cache_{part}", f"Embedding cache: {part}.", number, part in CACHE_GAUGES, **labels)
+            else:
+                what = f"Engine: {name.replace('_', ' ')}."
+                _add(families, f"engine_{name}", what, value, name in ENGINE_GAUGES, worker=worker.name)
+        for kind in ("sync", "chunks"):
+            for outcome, number in worker.statistics.get(kind, {}).items():
+                what = f"Outcomes of {'synchronous requests' if kind == 'sync' else 'chunks'}."
+                _add(families, f"worker_{kind}", what, number, worker=worker.name, outcome=outcome)
+    yield from families.values()
+
+
+def _add(families: dict[str, Metric], name: str, what: str, value: Any, gauge: bool = False, **labels: str) -> None:
+    kind = GaugeMetricFamily if gauge else CounterMetricFamily
+    family: Any = families.setdefault(name, kind(f"assay_{name}", what, labels=list(labels)))
+    family.add_metric(list(labels.values()), value)

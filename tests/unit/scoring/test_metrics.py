@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import uuid
+
+from django.test import Client
+
+from scoring.services.workers import worker_heartbeat, worker_move, worker_register
+from scoring.states import WorkerState
+
+
+def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Client) -> None:
+    worker = worker_register(
+        worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name="worker-7", host="here", pid=1, device="cpu"
+    )
+    worker_move(worker=worker, to=WorkerState.READY, reason="test")
+    statistics = {
+        "engine": {"tokens": 12, "waiting_tokens": 3, "document_cache": {"bytes": 5, "hits": 2}},
+        "sync": {"answered": 4},
+        "chunks": {"done": 6},
+    }
+    worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
+    scraped = client.get("/metrics").content.decode()
+    for line in (
+        'assay_workers{state="ready"} 1.0',
+        'assay_jobs{state="running"} 0.0',
+        "assay_oldest_queued_job_seconds 0.0",
+        'assay_worker_memory_bytes{worker="worker-7"} 9.0',
+        'assay_engine_tokens_total{worker="worker-7"} 12.0',
+        'assay_engine_waiting_tokens{worker="worker-7"} 3.0',
+        'assay_cache_bytes{cache="document",worker="worker-7"} 5.0',
+        'assay_cache_hits_total{cache="document",worker="worker-7"} 2.0',
+        'assay_worker_sync_total{outcome="answered",worker="worker-7"} 4.0',
+        'assay_worker_chunks_total{outcome="done",worker="worker-7"} 6.0',
+    ):
+        assert line in scraped, line
+    worker_move(worker=worker, to=WorkerState.GONE, reason="test")
+    assert "worker-7" not in client.get("/metrics").content.decode()
