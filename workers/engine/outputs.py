@@ -102,14 +102,14 @@ def assemble_output(
         prompt_tokens=prompt_tokens,
         cached_documents=cached_documents,
         timings=_timings(work),
-        backend="cuda+cpu-maxsim" if device == "cuda" and fallback_or_off(info, fallback) else device,
+        backend="cuda+cpu-maxsim" if device == "cuda" and _maxsim_on_cpu(info, fallback) else device,
         fallback=fallback,
         dtype=info.dtype,
         revision=info.revision,
     )
 
 
-def fallback_or_off(info: ModelInfo, fallback: str | None) -> bool:
+def _maxsim_on_cpu(info: ModelInfo, fallback: str | None) -> bool:
     return info.maxsim_backend is not None and (fallback is not None or info.maxsim_backend == "cpu")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate, groupby
 
 import numpy as np
@@ -43,15 +42,11 @@ class PoolingCursor:
     first: Tensor  # [N]
     last: Tensor  # [N]
 
-    def __getitem__(self, pieces: slice) -> PoolingCursor:
-        return PoolingCursor(self.lengths_cpu[pieces], self.first[pieces], self.last[pieces])
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PackedBatch:
     token_ids_cpu: npt.NDArray[np.int64]  # [T]
     starts_cpu: tuple[int, ...]  # N
-    prefixes_cpu: tuple[int | None, ...]  # N
     groups_cpu: tuple[Group, ...]  # G
     max_length: int
     max_attended: int
@@ -63,10 +58,6 @@ class PackedBatch:
     cursor: PoolingCursor
 
     @property
-    def tokens(self) -> int:
-        return len(self.token_ids_cpu)
-
-    @cached_property
     def lengths_cpu(self) -> tuple[int, ...]:
         return self.cursor.lengths_cpu
 
@@ -92,7 +83,6 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
-        prefixes_cpu=tuple(prefixes),
         groups_cpu=tuple(_groups(starts, lengths, prefixes)),
         max_length=max(lengths),
         max_attended=max(attended),

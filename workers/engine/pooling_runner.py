@@ -74,6 +74,8 @@ class PoolingRunner:
             return
         query_sequences = self._sequences(work, Role.QUERY, queries, request.options.max_tokens_per_query)
         document_sequences = self._sequences(work, Role.DOCUMENT, documents, request.options.max_tokens_per_document)
+        if not query_sequences or not document_sequences:  # all of one side turned out to hold no token
+            return
         results.cached_documents = sum(sequence.embedding is not None for sequence in document_sequences)
         for side, role in (("queries", Role.QUERY), ("documents", Role.DOCUMENT)):
             cut = results.cut(role)

@@ -124,7 +124,7 @@ class ScoringOutput:
 
     scores: npt.NDArray[np.float32]  # [P], activated
     raw_scores: npt.NDArray[np.float32]  # [P], what ranking uses
-    status: npt.NDArray[np.uint8]  # [P], ItemStatus
+    status: npt.NDArray[np.uint8]  # [P], ItemStatus; TRUNCATED if either side was cut, the counts below say which
     truncated_tokens: npt.NDArray[np.int32]  # [P], tokens cut from the document
     query_truncated_tokens: npt.NDArray[np.int32]  # [Q]
     errors: dict[int, str]  # pair index -> code, such as "non_finite_score"
