@@ -65,8 +65,7 @@ def packed_attention(
 def _varlen(
     query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None
 ) -> Tensor:
-    """One flash call. Its causal mask is aligned to the last key, so a piece after a gathered prefix needs nothing
-    more."""
+    """One flash call; its causal mask is aligned to the last key, as a piece after its prefix needs it."""
     query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, H, D], [T, J, D]
     if batch.key_rows is not None:
         key, value = key[batch.key_rows], value[batch.key_rows]

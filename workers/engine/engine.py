@@ -137,14 +137,15 @@ class Engine:
             refused: Future[ScoringOutput] = Future()
             refused.set_exception(error)
             return refused
-        # cancelling goes through ``request.cancelled``, seen between micro-batches
-        work.future.set_running_or_notify_cancel()
-        self._preprocess[request.priority].submit(self._prepare, work)
+        work.future.set_running_or_notify_cancel()  # cancelling goes through ``request.cancelled``
+        try:
+            self._preprocess[request.priority].submit(self._prepare, work)
+        except RuntimeError:  # closed since it was admitted
+            self._abandon(work, EngineError("closed", "The engine is closed."))
         return work.future
 
     def self_test(self, name: str) -> SelfTestReport:
-        """Score known pairs and compare; blocks. Clears the model's caches, so that nothing is compared with a copy of
-        itself."""
+        """Score known pairs and compare; blocks. Clears the model's caches: a copy would agree with itself."""
         model = self._model(name)
 
         def score_afresh(request: ScoringRequest) -> ScoringOutput:

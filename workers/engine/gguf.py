@@ -17,8 +17,7 @@ from workers.engine.types import EngineError
 
 
 def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Path:
-    """The folder that holds ``gguf_file`` as float32 safetensors with its tokenizer, made now if this content was never
-    seen."""
+    """The folder that holds this content as float32 safetensors with its tokenizer, made now if there is none."""
     source = folder / gguf_file
     if not source.is_file():
         raise EngineError(
@@ -48,8 +47,7 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
 
 
 def _save_plain(model: PreTrainedModel, folder: Path) -> None:
-    """Weights and configuration as if the model had never been quantised; transformers refuses to save what came from
-    GGUF."""
+    """As if the model had never been quantised; transformers refuses to save what came from GGUF."""
     config = model.config.to_dict()
     config.pop("quantization_config", None)
     (folder / "config.json").write_text(json.dumps(config, indent=2))

@@ -207,8 +207,7 @@ class LabelRunner:
             work.results.logprobs[[ordered[row].index for row in rows]] = logprobs.cpu().numpy()
 
     def _last_hidden(self, sequences: list[Sequence], in_float32: bool) -> tuple[Tensor, list[Sequence]]:
-        """One row ``[prefix | item | item … | prefix | item …]``; the last token's state of every sequence, in the
-        order returned."""
+        """One row ``[prefix | item | item … | prefix | item …]``; each last state, in the order returned."""
         ordered = sorted(
             sequences, key=lambda s: (id(s.prefix), len(s.token_ids))
         )  # equal lengths side by side: one attention call
@@ -227,8 +226,7 @@ class LabelRunner:
         return hidden[batch.cursor.last[rows]], ordered
 
     def _label_logprobs(self, hidden: Tensor, token_ids: Many[int], over_labels: bool) -> Tensor:
-        """``[n, E]`` to float32 ``[n, K]``: normalised over the labels, whose rows alone are then multiplied, or over
-        the vocabulary."""
+        """``[n, E]`` to float32 ``[n, K]``, normalised over the labels (only their rows are multiplied) or over all."""
         rows = list(token_ids)
         bias = None if self._bias is None else self._bias[rows].float()
         logits = F.linear(hidden.float(), self._weight[rows].float(), bias)  # [n, K]
@@ -265,8 +263,7 @@ def _label_id(tokenizer: TextTokenizer, tail: str, name: str) -> int:
 
 
 def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:
-    """For each pair its prompt, -1 where a side is blank; and for each prompt one (query, document) that it stands
-    for."""
+    """Each pair's prompt (-1: a side is blank), and for each prompt one (query, document) that it is for."""
     places: dict[tuple[str, str], int] = {}
     pairs: list[tuple[int, int]] = []
     prompt_of = []
@@ -283,8 +280,7 @@ def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list
 
 
 def _shared_length(prompts: list[list[int]]) -> int:
-    """Tokens that all prompts begin with, leaving each at least one of its own; 0 for a single prompt, which shares
-    with nobody."""
+    """How many tokens all prompts begin with, each keeping one of its own; 0 for a single prompt."""
     if len(prompts) < 2:
         return 0
     first, last = min(prompts), max(prompts)  # in dictionary order the two extremes differ earliest

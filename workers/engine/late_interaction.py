@@ -51,8 +51,7 @@ class LateInteractionRunner:
             self._reservations[key] = Reservation(set(documents))
 
     def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Tensor]]) -> None:
-        """Reserve the queries of a micro-batch, then score its documents against the reserved ones, one call per
-        request."""
+        """Reserve the queries of a micro-batch, then score its documents against them, one call per request."""
         documents: dict[int, list[tuple[Sequence, Tensor]]] = {}
         for sequence, vectors in outputs:
             if sequence.role is Role.QUERY:
@@ -105,8 +104,7 @@ class LateInteractionRunner:
     def _score(
         self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]
     ) -> None:
-        """Write ``results.scores``: all queries against these documents (matrix), or each document's own pairs
-        (pairwise)."""
+        """Write ``results.scores``: all queries against these documents, or pairwise each document's own."""
         if results.pairs is None:
             if reservation.packed is None:
                 reservation.order = sorted(reservation.queries)
@@ -115,9 +113,8 @@ class LateInteractionRunner:
             block = self._maxsim(results, reservation.packed, lengths, [vectors for _, vectors in documents])
             results.scores[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
             return
-        partners: dict[
-            int, list[tuple[int, Tensor]]
-        ] = {}  # by query: the pairs that its documents of this micro-batch stand for
+        # By query: the pairs that its documents of this micro-batch stand for.
+        partners: dict[int, list[tuple[int, Tensor]]] = {}
         for sequence, vectors in documents:
             for pair, query in results.pairs[sequence.index]:
                 partners.setdefault(query, []).append((pair, vectors))

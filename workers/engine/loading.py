@@ -92,8 +92,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
 
 
 def content_revision(folder: Path, gguf_file: str | None = None) -> str:
-    """A hash over names and contents of what defines the model: a changed file is another revision, a moved folder is
-    not."""
+    """A hash over names and contents of what defines the model; where the folder lies plays no part."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(p for p in folder.rglob("*") if p.suffix in _CONTENT and p.is_file()):
         if path.suffix == ".gguf" and path.name != gguf_file:
@@ -162,8 +161,7 @@ def read_pooling(folder: Path) -> str:
 
 
 def _check_head(model: PreTrainedModel, token_ids: torch.Tensor) -> None:
-    """Labels are read as rows of the output embedding; refuse a model that does more to its logits (scaling, soft
-    caps)."""
+    """Labels are rows of the output embedding; refuse a model that does more to its logits."""
     with torch.inference_mode():
         hidden = model.base_model(token_ids, use_cache=False)[0]  # [1, T, E]
         plain = model.get_output_embeddings()(hidden).float()  # [1, T, V]

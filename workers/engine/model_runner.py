@@ -68,8 +68,7 @@ class ModelRunner:
         return pack(pieces, device=self.device, position_offset=self._offset)
 
     def forward(self, batch: PackedBatch, *, in_float32: bool = False) -> Tensor:
-        """Hidden states of the last layer, ``[T, E]`` in the order of the row. ``in_float32`` computes with widened
-        weights."""
+        """Last hidden states, ``[T, E]`` in the order of the row; ``in_float32`` computes with widened weights."""
         run = self._packed if self.execution == "packed" else self._padded
         return run(batch, in_float32=in_float32)
 

@@ -35,8 +35,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoolingCursor:
-    """Where each piece begins and ends. The ``_cpu`` twin steers, the device tensors gather: pooling never waits for
-    the device."""
+    """Where each piece begins and ends: ``_cpu`` steers, device tensors gather, so pooling never waits."""
 
     lengths_cpu: tuple[int, ...]
     first: Tensor  # [N]
@@ -63,8 +62,7 @@ class PackedBatch:
 
 
 def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int = 0) -> PackedBatch:
-    """Lay the pieces end to end in the order given. Neighbours of equal length are attended to in one call: sort if
-    order is free."""
+    """Lay the pieces end to end. Neighbours of equal length share an attention call: sort if order is free."""
     lengths = [len(piece.token_ids) for piece in pieces]
     borders = [0, *accumulate(lengths)]
     starts = borders[:-1]

@@ -205,8 +205,7 @@ def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:
 
 
 def _distinct(texts: tuple[str, ...]) -> tuple[list[int | None], list[str]]:
-    """For each text its place among the distinct ones, None for a blank one; and the distinct ones in order of
-    appearance."""
+    """Each text's place among the distinct ones (None: blank), and those in order of appearance."""
     places: dict[str, int] = {}
     of = [None if is_blank(text) else places.setdefault(text, len(places)) for text in texts]
     return of, list(places)

@@ -40,8 +40,7 @@ class RunnerThread:
             pass
 
     def _step(self) -> bool:
-        """One micro-batch; False once closed. Its own frame, so that an idle thread keeps no request and no unloaded
-        model alive."""
+        """One micro-batch; False once closed. Its own frame: an idle thread keeps no unloaded model alive."""
         batch = self._scheduler.next_batch()
         if not batch:
             return False

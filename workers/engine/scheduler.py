@@ -192,5 +192,4 @@ def _take_share(work: Work, share: int, budget: _Budget) -> tuple[list[Sequence]
         sequence = work.pending.popleft()
         spent += budget.spend(sequence)
         taken.append(sequence)
-    work.running += len(taken)
     return taken, True

@@ -98,7 +98,6 @@ class Work:
     key: int = field(default_factory=lambda: next(_KEYS))
     future: Future[ScoringOutput] = field(default_factory=Future)
     pending: deque[Sequence] = field(default_factory=deque)
-    running: int = 0
     results: Any = None  # the task's own
     submitted: float = field(default_factory=time.monotonic)
     prepared: float = 0.0
@@ -120,8 +119,7 @@ class Work:
 
 
 class TaskRunner(Protocol):
-    """One model's way from a request to scores. ``prepare`` and ``finish`` run in thread pools, ``run`` on the runner
-    thread."""
+    """A model's way from request to scores. ``run`` is for the runner thread, the rest for thread pools."""
 
     def estimate(self, request: ScoringRequest) -> int: ...
     def prepare(self, work: Work) -> None: ...

@@ -84,8 +84,7 @@ class PromptTemplate:
     def build(
         self, query: str, item: str, *, max_length: int, max_query: int | None = None, max_item: int | None = None
     ) -> Prompt | None:
-        """The prompt's ids, the item cut to fit ``max_length`` and ``max_item``; None if not one token of the item
-        would be left."""
+        """The prompt, its item cut to ``max_length`` and ``max_item``; None if no token of the item would be left."""
         query_truncated = beyond = 0
         if max_query is not None:
             query, query_truncated = self._tokenizer.cut_text(query, max_query)
@@ -107,8 +106,7 @@ class PromptTemplate:
         return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated)
 
     def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], range, int]:
-        """Ids of the run; which of them lie wholly inside the item and may be cut; how many hold any of its
-        characters."""
+        """The run's ids; which lie wholly inside the item and may be cut; how many hold any of its characters."""
         before, after = (side.replace(_QUERY, query) for side in part.split(_ITEM))
         ids, offsets = self._tokenizer.encode_with_offsets(before + item + after)
         start, end = len(before), len(before) + len(item)

@@ -36,8 +36,7 @@ class Tokens:
 
 
 def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
-    """The added tokens of a pipeline by text. Runs of white space (some vocabularies add them) are text, not
-    control."""
+    """The added tokens of a pipeline by text. Added runs of white space are text, not control."""
     return {t["content"]: t["id"] for t in pipeline["added_tokens"] if t["content"].strip(" \t\r\n▁")}
 
 
@@ -93,8 +92,7 @@ def segments(text: str, size: int = _SEGMENT_CHARACTERS) -> Iterator[str]:
 
 
 class TextTokenizer:
-    """Turns texts into ids, control tokens excluded; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts
-    around one."""
+    """Texts to ids without control tokens; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts around."""
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         pipeline = json.loads(backend.to_str())
@@ -155,8 +153,7 @@ class TextTokenizer:
         return "".join(kept), behind
 
     def encode_surrounded(self, texts: Sequence[str], limit: int) -> list[Tokens]:
-        """Each text with its special tokens, its own ids cut to ``limit``. Long texts pass in pieces, so memory stays
-        bounded."""
+        """Each text's ids cut to ``limit``, then surrounded. Long texts pass in pieces: memory stays bounded."""
         return [self._surround(text, limit) for text in texts]
 
     def _surround(self, text: str, limit: int) -> Tokens:

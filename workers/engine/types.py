@@ -48,8 +48,7 @@ class Pairing(StrEnum):
 
 
 class Truncation(StrEnum):
-    """What happens to a pair longer than the model's limit: the document is cut and flagged, or the request is
-    refused."""
+    """What happens to texts longer than the model's limit: cut and flagged, or the request is refused."""
 
     DOCUMENT = "document"
     ERROR = "error"
@@ -57,8 +56,7 @@ class Truncation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """How one registered model is to be loaded. ``folder`` holds config, tokenizer and weights (safetensors, or
-    ``gguf_file``)."""
+    """How to load one registered model. ``folder`` holds config, tokenizer, safetensors; or ``gguf_file``."""
 
     name: str
     folder: Path
