@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +230,26 @@ def smollm2_template() -> str:
     return Template(CHAT_JUDGE, keep_trailing_newline=True).render(
         query="{{ query }}", item="{{ item }}", item_first=False
     )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'a' * 10 ** 10 }}{{ query }}{{ item }}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}{{ query }}{{ item }}",
+        "{{ query.__class__ }}{{ query }}{{ item }}",
+        "{{ query|upper }}{{ item }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}{{ query }}{{ item }}",
+        "{{ query }}{{ item }}" + "x" * 20_001,
+        "{% if item_first %}" * 900 + "{{ query }}{{ item }}" + "{% endif %}" * 900,
+    ],
+)
+def test_a_request_s_template_may_not_compute(tiny_folders: dict[str, Path], template: str) -> None:
+    engine = Engine(EngineConfig(threads=1))
+    engine.load(ModelSpec("judge", tiny_folders["llama"], ModelKind.GENERATIVE, template=TEMPLATE))
+    options = ScoringOptions(template=template)
+    started = time.monotonic()
+    error = engine.submit(ScoringRequest("judge", ("rain",), ("river",), options=options)).exception(30)
+    assert isinstance(error, EngineError) and error.code == "bad_template"
+    assert time.monotonic() - started < 10
+    engine.close()

@@ -66,14 +66,16 @@ class LabelRunner:
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._counters = counters
-        self._default_template = spec.template or default_template(checkpoint.tokenizer)
         self._default_labels = spec.labels or ("yes", "no")
         head: Any = checkpoint.output_embedding
         self._weight: Tensor = head.weight  # [V, E]
         self._bias: Tensor | None = getattr(head, "bias", None)  # [V]
         tokenizer = checkpoint.tokenizer  # not self: a cycle would keep the weights after an unload
-        self._template = lru_cache(maxsize=64)(lambda text, first: PromptTemplate(text, tokenizer, item_first=first))
-        self._labels(ScoringOptions(), self._template(self._default_template, False))  # a bad registration fails now
+        own = spec.template or default_template(tokenizer)
+        self._template = lru_cache(maxsize=64)(
+            lambda given, first: PromptTemplate(given or own, tokenizer, item_first=first, registered=not given)
+        )
+        self._labels(ScoringOptions(), self._template("", False))  # a bad registration fails now
 
     def estimate(self, request: ScoringRequest) -> int:
         queries, documents = pair_indices(request)
@@ -84,7 +86,7 @@ class LabelRunner:
 
     def prepare(self, work: Work) -> None:
         request, options = work.request, work.request.options
-        template = self._template(options.template or self._default_template, options.item_first)
+        template = self._template(options.template, options.item_first)
         labels = self._labels(options, template)
         prompt_of, pairs = _distinct_pairs(request)
         prompts = [

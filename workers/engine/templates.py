@@ -11,12 +11,16 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from workers.engine.tokenizer import TextTokenizer
 from workers.engine.types import EngineError
 
+_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+_PLAIN = (nodes.Output, nodes.TemplateData, nodes.Name, nodes.If, nodes.Not)
+_REQUEST_CHARACTERS = 20_000
+_FAULTS = (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError, MemoryError)
 # Private-use characters, so that no filter changes them and no template holds them by chance.
 _QUERY, _ITEM = "\uf8f0query\uf8f1", "\uf8f0item\uf8f1"
 _SLOTS = re.compile(f"({_QUERY}|{_ITEM})")
@@ -55,8 +59,12 @@ def default_template(tokenizer: TextTokenizer) -> str:
 class PromptTemplate:
     """One template with one tokenizer; ``build`` is safe to call from several threads."""
 
-    def __init__(self, text: str, tokenizer: TextTokenizer, *, item_first: bool = False) -> None:
+    def __init__(
+        self, text: str, tokenizer: TextTokenizer, *, item_first: bool = False, registered: bool = True
+    ) -> None:
         self._tokenizer = tokenizer
+        if not registered:
+            _refuse_programs(text)
         rendered = _render(text, item_first, tokenizer)
         if item_first and rendered == _render(text, False, tokenizer):
             raise EngineError(
@@ -115,11 +123,32 @@ class PromptTemplate:
         return ids, range(inside[0], inside[-1] + 1) if inside else range(0), touched
 
 
-def _render(text: str, item_first: bool, tokenizer: TextTokenizer) -> str:
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+def _refuse_programs(text: str) -> None:
+    """A request's template is text around two slots. Only a registered one may compute: the sandbox keeps a stranger's
+    loops and products from the machine's files, but not from its memory and time."""
+    if len(text) > _REQUEST_CHARACTERS:
+        raise EngineError(
+            "bad_template",
+            f"The template has {len(text):,} characters; a request's has at most {_REQUEST_CHARACTERS:,}.",
+        )
     try:
-        rendered = environment.from_string(text).render(query=_QUERY, item=_ITEM, item_first=item_first)
-    except TemplateError as error:
+        parsed = _ENVIRONMENT.parse(text)
+    except _FAULTS as error:
+        raise EngineError("bad_template", f"The template cannot be read: {error}.") from error
+    strange = {type(node).__name__ for node in parsed.find_all(nodes.Node) if not isinstance(node, _PLAIN)}
+    if strange:
+        raise EngineError(
+            "bad_template",
+            f"The template computes ({', '.join(sorted(strange))}); a request's may hold text, {{{{ query }}}}, "
+            "{{ item }} and {% if item_first %} … {% else %} … {% endif %} only. Register the model with a template "
+            "for more.",
+        )
+
+
+def _render(text: str, item_first: bool, tokenizer: TextTokenizer) -> str:
+    try:
+        rendered = _ENVIRONMENT.from_string(text).render(query=_QUERY, item=_ITEM, item_first=item_first)
+    except _FAULTS as error:
         raise EngineError(
             "bad_template", f"The template cannot be rendered: {error}. Known names are query, item and item_first."
         ) from error
