@@ -93,11 +93,14 @@ class Engine:
                 if isinstance(task, PoolingRunner) and task.late_interaction is not None:
                     self._late_runners.add(task.late_interaction)
                 self._generations[spec.name] = generation
-                if spec.name in self._models:
-                    self._models[spec.name].task.retired = True
+                replaced = self._models.get(spec.name)
                 self._models[spec.name] = LoadedModel(spec, task)
-            self._clear_caches(spec.name)
-            give_memory_back()
+            if replaced is not None:
+                replaced.task.retired = True
+                self._clear_caches(spec.name)
+            if replaced is not None or spec.gguf_file:  # the old weights, or what a conversion left
+                del replaced
+                give_memory_back()
             self._counters.add(progress=1)
             return info
 
