@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any, Final
+
 import django_filters as filters
+from django.core.exceptions import ValidationError
+from django_filters.fields import IsoDateTimeField
 
 from scoring.models.scoring_model import ModelKind
 from scoring.states import JobState, ModelState, SetState, WorkerState
 
+YEARS: Final = range(1970, 3000)
+
+
+class MomentField(IsoDateTimeField):
+    """A moment that can be told in every time zone: at the ends of the calendar the conversion itself fails."""
+
+    def clean(self, value: Any) -> datetime | None:
+        moment: datetime | None = super().clean(value)
+        if moment is not None and moment.year not in YEARS:
+            raise ValidationError(f"The year must be between {YEARS[0]} and {YEARS[-1]}.", code="invalid")
+        return moment
+
+
+class MomentFilter(filters.IsoDateTimeFilter):
+    field_class = MomentField
+
 
 class CreatedFilter(filters.FilterSet):
-    created_after = filters.IsoDateTimeFilter("created_at", "gte", label="Created at or after (ISO 8601)")
-    created_before = filters.IsoDateTimeFilter("created_at", "lt", label="Created before (ISO 8601)")
+    created_after = MomentFilter("created_at", "gte", label="Created at or after (ISO 8601)")
+    created_before = MomentFilter("created_at", "lt", label="Created before (ISO 8601)")
 
 
 class JobFilter(CreatedFilter):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -28,12 +27,10 @@ from scoring.api.uploads import (
     upload_request,
 )
 from scoring.filters import UploadedSetFilter
+from scoring.ingest.rows import SHOWN_CHARACTERS, readable
 from scoring.services.imports import Preview, set_import, upload_preview
 from scoring.services.sets import set_delete
 from scoring.states import SetState
-
-CELL_CHARACTERS: Final = 500
-SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 class CountsSerializer(serializers.Serializer[Any]):
@@ -68,7 +65,7 @@ class UploadedSetDetailSerializer(UploadedSetSerializer):
 
 class PreviewRowSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField()
-    values = serializers.DictField(help_text=f"By column; texts are cut to {CELL_CHARACTERS} characters")
+    values = serializers.DictField(help_text=f"By column; texts are cut to {SHOWN_CHARACTERS} characters")
     problem = serializers.CharField(allow_null=True)
 
 
@@ -180,19 +177,10 @@ def preview_body(preview: Preview) -> dict[str, Any]:
     rows = [{"line": row.line, "values": row.values, "problem": row.problem} for row in preview.rows]
     return {
         "file_format": preview.file_format,
-        "columns": _readable(preview.columns),
-        "mapping": _readable(preview.mapping),
+        "columns": readable(preview.columns),
+        "mapping": readable(preview.mapping),
         "mapping_error": preview.mapping_error,
-        "rows": _readable(rows),
+        "rows": readable(rows),
         "counts": preview.report.counts(),
         "problems": [problem.to_json() for problem in preview.report.problems],
     }
-
-
-def _readable(value: Any) -> Any:
-    """Cells of a file that may be broken, as JSON can carry them: bytes that are no UTF-8 become U+FFFD."""
-    if isinstance(value, str):
-        return SURROGATES.sub("\ufffd", value[:CELL_CHARACTERS])
-    if isinstance(value, dict):
-        return {_readable(name): _readable(item) for name, item in value.items()}
-    return [_readable(item) for item in value] if isinstance(value, list) else value

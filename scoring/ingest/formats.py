@@ -35,7 +35,7 @@ def sniff(file: BinaryIO, *, qrels_allowed: bool = False) -> Format:
     file.seek(0)
     head = file.read(SNIFF_BYTES)
     file.seek(0)
-    if not head.strip():
+    if not head.removeprefix(b"\xef\xbb\xbf").strip():
         raise FileProblem("The file is empty. Give a CSV, TSV or JSON-lines file with at least one row.")
     for signature, name in SIGNATURES.items():
         if head.startswith(signature):

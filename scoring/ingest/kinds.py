@@ -14,6 +14,7 @@ from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query
 
 MAX_ID_CHARACTERS: Final = 200
 GRADES: Final = range(-32_768, 32_768)
+SHOWN_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def _query(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
 
 def _judgement(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
     query_id, document_id = _id(values, mapping, "query_id"), _id(values, mapping, "document_id")
-    return Item((query_id, document_id), (query_id, document_id, _grade(values[mapping.columns["grade"]])))
+    return Item((query_id, document_id), (query_id, document_id, _grade(values.get(mapping.columns["grade"]))))
 
 
 def _id(values: dict[str, Any], mapping: Mapping, role: str, default: str | None = None) -> str:
@@ -84,7 +85,10 @@ def _text(values: dict[str, Any], mapping: Mapping, role: str) -> str:
 
 
 def _metadata(values: dict[str, Any], mapping: Mapping) -> str:
-    encoded = json.dumps(mapping.kept(values), ensure_ascii=False)
+    try:
+        encoded = json.dumps(mapping.kept(values), ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise ValueError("the metadata holds a number without end, or nests too deeply") from None
     # Nested values are not covered by the row's own text check, and PostgreSQL stores neither of these.
     if "\\u0000" in encoded or any("\ud800" <= character <= "\udfff" for character in encoded):
         raise ValueError("the metadata holds a NUL character or half of a surrogate pair; remove it")
@@ -94,7 +98,7 @@ def _metadata(values: dict[str, Any], mapping: Mapping) -> str:
 def _grade(value: Any) -> int:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"the grade is {_shown(value)}; it must be a whole number") from None
     if not number.is_integer() or int(number) not in GRADES:
         raise ValueError(f"the grade is {_shown(value)}; it must be a whole number such as 0, 1 or 2")
@@ -102,7 +106,10 @@ def _grade(value: Any) -> int:
 
 
 def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str | int | float | None) else f"a JSON {type(value).__name__}"
+    if value is None or isinstance(value, str | int | float):
+        shown = repr(value)
+        return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}…"
+    return f"a JSON {type(value).__name__}"
 
 
 _ID = Role("id", False, ("id", "_id", "doc_id", "docid", "document_id", "docno", "pid", "qid", "query_id"))

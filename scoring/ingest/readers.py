@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
 from scoring.ingest.formats import Format
 from scoring.ingest.rows import FileProblem, Row, values_problem
 
 MAX_RECORD_CHARACTERS: Final = 16_777_216
+MAX_DEPTH: Final = 32
 QRELS_COLUMNS: Final = ("query_id", "iteration", "document_id", "grade")
 
 # The csv module's own limit is process-wide. Ours is per cell and reported per row, so this only bounds memory.
@@ -47,14 +49,15 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
     lines = _lines(text)
-    first = next(lines, "")
+    # The delimiter shows in the header, not in blank lines before it.
+    before, first = next(((n, line) for n, line in enumerate(lines) if line.strip("\r\n")), (0, ""))
     delimiter = "\t" if file_format is Format.TSV else max(",;", key=first.count)
     reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
     header: list[str] | None = None
-    start = 1
+    start = before + 1
     try:
         for cells in reader:
-            line, start = start, reader.line_num + 1
+            line, start = start, before + reader.line_num + 1
             if not any(cell.strip() for cell in cells) and len(cells) <= 1:
                 continue  # a blank line
             if header is None:
@@ -74,7 +77,7 @@ def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
 
 def _header(cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
-    if problem := values_problem(dict(enumerate(names))):  # type: ignore[arg-type]
+    if problem := values_problem({name: name for name in names}):
         raise FileProblem(f"The header cannot be read: column {problem}.")
     if twice := {name for name in names if names.count(name) > 1}:
         names_twice = ", ".join(map(repr, sorted(twice)))
@@ -92,15 +95,36 @@ def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line, parse_constant=_refuse_constant)
+            values = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             yield Row(number, problem=f"is not valid JSON ({error})"[:300])
+            continue
+        if _depth(values) > MAX_DEPTH:
+            yield Row(number, problem=f"nests lists and objects more than {MAX_DEPTH} deep")
             continue
         if not isinstance(values, dict):
             found = f"is a JSON {type(values).__name__}"
             yield Row(number, problem=f'{found}, not an object such as {{"id": …, "text": …}}')
             continue
         yield Row(number, values, values_problem(values))
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects nest; by levels, so that depth costs no recursion."""
+    level, depth = [value], 0
+    while level := [inner for outer in level for inner in _members(outer)]:
+        depth += 1
+    return depth
+
+
+def _members(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _finite(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        raise ValueError(f"the number {digits[:40]} is larger than a 64-bit float can hold")
+    return number
 
 
 def _refuse_constant(name: str) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-MAX_CELL_CHARACTERS = 1_048_576
+MAX_CELL_CHARACTERS: Final = 1_048_576
+SHOWN_CHARACTERS: Final = 500
+UNSHOWABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class FileProblem(Exception):
@@ -40,6 +44,16 @@ def text_problem(name: str, text: str) -> str | None:
     return None
 
 
+def readable(value: Any) -> Any:
+    """Cells of a file that may be broken, as a page or JSON can carry them: what is no character becomes U+FFFD."""
+    if isinstance(value, str):
+        return UNSHOWABLE.sub("\ufffd", value[:SHOWN_CHARACTERS])
+    if isinstance(value, dict):
+        return {readable(name): readable(item) for name, item in value.items()}
+    return [readable(item) for item in value] if isinstance(value, list) else value
+
+
 def values_problem(values: dict[str, Any]) -> str | None:
-    texts = ((name, value) for name, value in values.items() if isinstance(value, str))
+    names = (("a name", name) for name in values)
+    texts = itertools.chain(names, ((name, value) for name, value in values.items() if isinstance(value, str)))
     return next((problem for name, text in texts if (problem := text_problem(name, text))), None)

@@ -3,6 +3,7 @@
 import django.db.models.deletion
 import django.db.models.expressions
 import scoring.ids
+import scoring.models.upload
 from django.conf import settings
 from django.db import migrations, models
 
@@ -276,7 +277,7 @@ class Migration(migrations.Migration):
                 ('id', models.UUIDField(default=scoring.ids.new_id, editable=False, primary_key=True, serialize=False)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('kind', models.CharField(help_text='documents, queries or judgements', max_length=16)),
-                ('file', models.FileField(upload_to='uploads/%Y/%m/')),
+                ('file', models.FileField(upload_to=scoring.models.upload.stored_name)),
                 ('file_name', models.CharField(max_length=255)),
                 ('size', models.PositiveBigIntegerField()),
                 ('created_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),

@@ -15,6 +15,9 @@ from scoring.selectors.jobs import Ranking
 from scoring.states import JobState
 
 DEFAULT_MEASURES: Final = ("nDCG@10", "RR@10", "R@100", "Judged@10")
+MEASURES: Final = ("nDCG", "RR", "AP", "P", "R", "Success", "Judged", "Rprec", "Bpref")
+PARAMETERS: Final = {"cutoff": range(1, 100_001), "rel": range(1, 32_768)}
+MAX_MEASURES: Final = 20
 EVALUATED: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED)
 
 
@@ -36,16 +39,35 @@ class Evaluation:
 
 
 def measures_parse(names: Sequence[str]) -> list[Measure]:
-    """Raises AssayError 422 naming what ir-measures does not know."""
+    """Raises AssayError 422 for what ir-measures does not know, and for what it would hand to other programs."""
+    if not 1 <= len(names) <= MAX_MEASURES:
+        raise _unknown(f"{len(names)} measures were asked for, between 1 and {MAX_MEASURES} are possible")
+    return [_measure(name) for name in names]
+
+
+def _measure(name: str) -> Measure:
     try:
-        return [ir_measures.parse_measure(name) for name in names]
+        measure = ir_measures.parse_measure(name)
     except (NameError, ValueError, SyntaxError, TypeError) as error:
-        raise AssayError(
-            "unknown_measure",
-            f"{', '.join(names)}: {error}. Give ir-measures names such as nDCG@10, RR@10, R@100, AP, P@5, Judged@10.",
-            status=422,
-            param="measures",
-        ) from error
+        raise _unknown(f"'{name}' cannot be read ({error})") from error
+    if measure.NAME not in MEASURES or not set(measure.params) <= set(PARAMETERS):
+        raise _unknown(f"'{name}' is not computed here")
+    for parameter, value in measure.params.items():
+        # The computation is C code that trusts its caller: a cut-off of 0 ends the process.
+        if isinstance(value, bool) or not isinstance(value, int) or value not in PARAMETERS[parameter]:
+            least, most = PARAMETERS[parameter][0], PARAMETERS[parameter][-1]
+            raise _unknown(f"the {parameter} of '{name}' is {value}, it must be between {least} and {most:,}")
+    return measure
+
+
+def _unknown(what: str) -> AssayError:
+    return AssayError(
+        "unknown_measure",
+        f"{what[0].upper()}{what[1:]}. Give {', '.join(MEASURES)} with a cut-off (@k) and rel, such as nDCG@10, "
+        "RR@10, P(rel=2)@5.",
+        status=422,
+        param="measures",
+    )
 
 
 def job_evaluate(job: Job, judgements: JudgementSet, *, measures: Sequence[str] = DEFAULT_MEASURES) -> Evaluation:

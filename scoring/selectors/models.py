@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
 
@@ -15,6 +16,7 @@ from scoring.states import ModelState, PlacementState, WorkerState
 # The order in which an endpoint without a model looks for a default one.
 RERANKERS = (ModelKind.LATE_INTERACTION, ModelKind.BI_ENCODER, ModelKind.GENERATIVE)
 GENERATIVE = (ModelKind.GENERATIVE,)
+NAME: Final = re.compile(r"[-\w]{1,64}")
 
 
 def models_served() -> QuerySet[ScoringModel]:
@@ -44,7 +46,8 @@ def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> Scorin
                 param="model",
             )
         return chosen
-    model = ScoringModel.objects.filter(name=name).first()
+    # Only what can be a name is looked up: PostgreSQL refuses a NUL with an error of its own.
+    model = ScoringModel.objects.filter(name=name).first() if NAME.fullmatch(name) else None
     if model is None:
         raise AssayError(
             "model_not_found",

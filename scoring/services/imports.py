@@ -18,7 +18,7 @@ from scoring.ingest.formats import Format, sniff
 from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
-from scoring.ingest.rows import FileProblem, Row
+from scoring.ingest.rows import FileProblem, Row, readable
 from scoring.models.base import UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
@@ -52,7 +52,7 @@ class ImportReport:
     def refuse(self, line: int, message: str) -> None:
         self.bad += 1
         if len(self.problems) < KEPT_PROBLEMS:
-            self.problems.append(Problem(line, message))
+            self.problems.append(Problem(line, readable(message)))
 
     def counts(self) -> dict[str, int]:
         return {

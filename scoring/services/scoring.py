@@ -41,6 +41,8 @@ BUSY: Final = {
     "closed": 503,
     "shutting_down": 503,
     "unknown_payload": 503,
+    "deadline_exceeded": 504,
+    "cancelled": 503,
 }
 KEPT_RESULTS: Final = 1000
 

@@ -241,7 +241,17 @@ def test_the_rows_can_be_filtered_and_paged(api: APIClient, upload: Upload) -> N
 
 
 @pytest.mark.parametrize(
-    "query", ["page_size=0", "page_size=501", "page_size=x", "stat=ready", "state=nosuch", "created_after=x"]
+    "query",
+    [
+        "page_size=0",
+        "page_size=501",
+        "page_size=x",
+        "stat=ready",
+        "state=nosuch",
+        "created_after=x",
+        "created_after=0001-01-01T00:00:00%2B23:00",
+        "created_before=9999-12-31T23:59:59-23:00",
+    ],
 )
 def test_a_query_parameter_that_cannot_be_is_refused(api: APIClient, query: str) -> None:
     response = api.get(f"/api/v1/document-sets?{query}")

@@ -162,8 +162,8 @@ def _created_once(path: Path) -> str:
 def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
     """``id:value`` pairs, separated by commas; the highest id signs new tokens, the others still verify old ones."""
     value = secret(name, create_in=create_in)
-    if create_in is not None and ":" not in value:
-        return {1: value}
+    if create_in is not None and not given(name):
+        return {1: value}  # the one made here, of a kept secret's form
     pairs: dict[int, str] = {}
     for part in value.split(","):
         number, _, pepper = part.strip().partition(":")

@@ -61,20 +61,26 @@ class BodyLengthMiddleware:
     """
 
     beside_the_file: ClassVar[int] = 1 << 16  # a form's other fields and its borders
+    drained: ClassVar[int] = 1 << 20
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        length = request.headers.get("Content-Length")
-        if "Transfer-Encoding" in request.headers and not length:
+        announced = request.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in request.headers and not announced:
             message = "The body came in chunks of unknown number; send it with a Content-Length header."
             return json_error(AssayError("length_required", message, status=411), request)
-        limit = settings.UPLOAD_MAX_BYTES
-        if length and length.isdigit() and int(length) > limit + self.beside_the_file:
-            message = f"The body has {int(length):,} bytes; the limit of this server is {limit:,}. Split it."
-            return json_error(AssayError("file_too_large", message, status=413), request)
-        return self.get_response(request)
+        length, limit = int(announced) if announced.isdigit() else 0, settings.UPLOAD_MAX_BYTES
+        if length > limit + self.beside_the_file:
+            message = f"The body has {length:,} bytes; the limit of this server is {limit:,}. Split it."
+            return json_error(AssayError("file_too_large", message, status=413, param="file"), request)
+        response = self.get_response(request)
+        if response.status_code >= 400 and 0 < length <= self.drained:
+            # An answer that left the body unread makes the server cut the connection, which fails the client's next
+            # request on it. What is small is read to its end; cutting off what is large is right.
+            request.META["wsgi.input"].read()
+        return response
 
 
 class MetricsMiddleware:

@@ -142,6 +142,7 @@ def test_aliases_and_texts_come_through_as_sent(anyone: APIClient) -> None:
     [
         ("{", "application/json", 400, "malformed_body"),
         ('{"query": NaN}', "application/json", 400, "malformed_body"),
+        ('{"top_k": %s}' % ("1" * 5000), "application/json", 400, "malformed_body"),
         ('{"query": "\\u0000"}', "application/json", 422, "nul_character"),
         ('{"query": "\\ud83d"}', "application/json", 422, "lone_surrogate"),
         ("query=q", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),

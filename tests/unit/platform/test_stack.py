@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
+import httpx
 import psycopg
 import pytest
 
@@ -63,3 +64,11 @@ def test_the_web_process_stays_light(stack: Stack) -> None:
     assert stack.client.get("/livez").is_success
     memory = stack.memory_bytes("web")
     assert 0 < memory < 300 << 20, f"{memory / 1e6:.0f} MB"
+
+
+def test_a_refused_request_leaves_its_connection_usable(stack: Stack) -> None:
+    with httpx.Client(base_url=stack.base_url) as client:
+        for _ in range(30):
+            assert client.post("/rerank", json={"query": "a", "documents": ["b" * 2000]}).status_code == 401
+            assert client.post("/rerank", content=b"x" * 3000, headers={"Content-Type": "text/xml"}).status_code == 401
+            assert client.get("/livez").is_success

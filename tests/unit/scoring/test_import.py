@@ -164,3 +164,33 @@ def test_preview_shows_problems_wherever_they_are() -> None:
     assert [problem.line for problem in preview.report.problems] == [502]
     unmapped = upload_preview(kind_name="documents", file=io.BytesIO(b"a,b\n1,2\n"))
     assert "No column for 'text'" in unmapped.mapping_error
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\n \n"])
+def test_a_byte_order_mark_alone_is_an_empty_file(upload: Upload, content: bytes) -> None:
+    with pytest.raises(AssayError, match="The file is empty"):
+        upload("documents", content)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"query_id": "q", "document_id": "d"}', "the grade is None"),
+        (b'{"query_id": "q", "document_id": "d", "grade": %s}' % (b"9" * 400), "the grade is 9999"),
+        (b'{"query_id": "q", "document_id": "d", "grade": 1e400}', "larger than a 64-bit float"),
+        (b'{"query_id": "q", "document_id": "d", "grade": 1, "m": %s1%s}' % (b"[" * 900, b"]" * 900), "deep"),
+        (b'{"query_id": "q", "document_id": "d", "grade": "x", "\\ud83d": 1}', "'a name' holds half of a surrogate"),
+    ],
+)
+def test_rows_that_would_break_the_store_are_problems(upload: Upload, line: bytes, words: str) -> None:
+    good = b'{"query_id": "q", "document_id": "good", "grade": 1}\n'
+    judgements = upload("judgements", good + line + b"\n", keep_good_rows=True)
+    assert judgements.counts["kept"] == 1 and words in judgements.problems[0]["message"]
+    preview = upload_preview(kind_name="judgements", file=io.BytesIO(good + line))
+    assert words in preview.report.problems[0].message
+
+
+def test_blank_lines_before_the_header(upload: Upload) -> None:
+    with pytest.raises(AssayError) as refused:
+        upload("documents", b"\n\nid;text\n1;a\n2;b;c\n")
+    assert refused.value.extra["problems"] == [{"line": 5, "message": "has 3 columns, the header has 2"}]

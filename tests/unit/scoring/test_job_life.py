@@ -15,7 +15,7 @@ from assay.errors import AssayError
 from scoring.export.results import csv_lines, jsonl_lines, trec_lines
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
 from scoring.ranking import ScoreBlock
-from scoring.selectors.evaluation import job_evaluate
+from scoring.selectors.evaluation import job_evaluate, measures_parse
 from scoring.selectors.jobs import job_progress, ranked_documents
 from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
 from scoring.services.finalize import job_finalize, jobs_finalize
@@ -205,3 +205,13 @@ def test_the_same_key_gives_the_same_job(job: Job, principal: Principal) -> None
     assert created and not created_again and first == second
     with pytest.raises(AssayError, match="with other contents"):
         submit_again(job, principal, idempotency_key="k", top_k=3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nDCG@0", "P@0", "R@-1", "ERR@10", "alpha_nDCG@10", "RBP", "P(rel=0)@3", "nDCG(dcg='exp-log2')@10", "x@", ""],
+)
+def test_measures_that_are_not_computed_here(name: str) -> None:
+    with pytest.raises(AssayError) as refused:
+        measures_parse([name])
+    assert refused.value.code == "unknown_measure" and "nDCG" in refused.value.message
