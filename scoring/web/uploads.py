@@ -16,6 +16,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin, reload_page
+from scoring.ingest.rows import readable
 from scoring.models import Upload
 from scoring.services.imports import Preview, import_kind, set_import, upload_preview
 from scoring.services.uploads import upload_discard, upload_known, upload_open, upload_stage
@@ -54,9 +55,14 @@ class ImportPage:
     error: str = ""
 
     @property
+    def columns(self) -> list[str]:
+        """Without names that no page can show: rows that have one are problems, so nothing is lost."""
+        return [column for column in self.preview.columns if readable(column) == column]
+
+    @property
     def rows(self) -> list[Any]:
         return [
-            (row, [row.values.get(column, "") for column in self.preview.columns])
+            (row, [readable(row.values.get(column, "")) for column in self.columns])
             for row in self.preview.rows[:ROWS_SHOWN]
         ]
 

@@ -173,3 +173,32 @@ def test_the_sample_data_is_one_click_away(browser_client: Client) -> None:
     assert "72 documents, 12 queries, 73 judgements" in page
     again = text_of(browser_client.post(reverse("web:samples"), follow=True))
     assert "72 documents" in again and DocumentSet.objects.count() == 1
+
+
+def test_a_file_that_is_not_utf8_is_shown_and_its_problem_named(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, "id,text\n1,Café\n2,plain\n".encode("latin-1")))
+    assert "Caf\ufffd" in page and "Keep the 1 good rows" in page
+    assert "is not UTF-8 (byte 0xE9" in page and "save it as UTF-8" in page
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": "2", "text": "b", "m": ' + "[" * 900 + "]" * 900 + "}",
+        '{"id": "2", "text": "b", "m": ' + "9" * 400 + "}",
+        '{"id": "2", "text": "b", "m": ' + "9" * 5000 + "}",
+        '{"id": "2", "text": "b", "m": ' + "9" * 400 + ".5}",
+        '{"id": "2", "text": "b", "\\ud800": "c"}',
+        '{"id": "2", "text": "b", "m": {"\\ud800": "\\udfff"}}',
+        '{"id": "2", "text": "\\ud800\\u0000"}',
+    ],
+    ids=["deep", "long number", "too long a number", "long float", "broken name", "broken inside", "broken text"],
+)
+def test_odd_json_is_a_row_or_a_problem_never_a_failure(browser_client: Client, line: str) -> None:
+    page = stage(browser_client, f'{{"id": "1", "text": "a"}}\n{line}\n', name="odd.jsonl")
+    assert page.status_code == 200 and "First rows" in text_of(page)
+    mapping = {"id": "id", "text": "text", "title": ""}
+    checked = browser_client.post(import_url(), {**mapping, "name": "x", "do": "check"})
+    assert checked.status_code == 200
+    imported = browser_client.post(import_url(), {**mapping, "name": "Odd", "do": "keep"}, follow=True)
+    assert imported.status_code == 200 and DocumentSet.objects.get().counts["kept"] >= 1
