@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import itertools
 import os
@@ -78,7 +79,7 @@ class Platform:
     def __enter__(self) -> Self:
         self._lock_file = _sole_owner(self.data_dir)
         end_orphans(self.data_dir)
-        require_free_port(self.host, self.port)
+        free_port(self.host, self.port)
         try:
             self._start(Program("web", web_command(self.host, self.port, self.web_threads)))
             self._start(Program("reconciler", manage_command("reconciler")))
@@ -192,21 +193,19 @@ def manage_command(*arguments: str) -> list[str]:
     return [sys.executable, str(env.ROOT / "manage.py"), *arguments]
 
 
-def require_free_port(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+def free_port(host: str = "127.0.0.1", port: int = 0) -> int:
+    """``port``, or any free one for 0. Raises PlatformError naming the setting if it cannot be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                instead = "set WEB_HOST to an address of this machine, such as 127.0.0.1 or 0.0.0.0"
+                raise PlatformError(f"{host} cannot be listened on ({error.strerror}); {instead}.") from error
             raise PlatformError(
                 f"Port {port} on {host} cannot be used ({error.strerror}); set WEB_PORT to a free one."
             ) from error
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 

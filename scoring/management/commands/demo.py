@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from accounts.services import team_default, token_create, token_revoke
-from assay.management.commands.serve import local_platform
+from assay.management.commands.serve import database_prepare, local_platform
 from assay.supervisor import PlatformError, free_port
 from scoring.demo import Demo, DemoFailed
 
@@ -30,8 +30,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, workers: int, **options: Any) -> None:
         signal.signal(signal.SIGTERM, _interrupted)
-        call_command("migrate", verbosity=0)
         try:
+            database_prepare()
             # A port of its own: the demo must also run beside a platform that is up elsewhere.
             with local_platform(workers=workers, port=free_port(settings.WEB_HOST)) as platform:
                 self.stdout.write(f"Starting web, {workers} worker{'s' * (workers > 1)} and the reconciler …")

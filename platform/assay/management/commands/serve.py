@@ -7,11 +7,13 @@ import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, connection
 from django.urls import reverse
 
 from accounts.one_time import ticket_create
@@ -33,12 +35,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            call_command("migrate", verbosity=0)
+            database_prepare()
             with local_platform(workers=options["workers"], port=options["port"]) as platform:
                 self.stdout.write("Starting …")
                 platform.wait_until_ready()
                 if not options["empty"]:
                     call_command("demo_data")
+                if options["workers"]:
+                    call_command("wait_for_worker", stdout=self.stdout, stderr=self.stderr)
                 self._greet(platform)
                 threading.Event().wait()
         except PlatformError as error:
@@ -72,6 +76,20 @@ def local_platform(*, workers: int, port: int) -> Platform:
             "WEB_PORT": str(port),
         },
     )
+
+
+def database_prepare() -> None:
+    """Bring the tables up to date. Raises PlatformError naming the server if it cannot be reached."""
+    try:
+        connection.ensure_connection()
+    except OperationalError as error:
+        server = urlsplit(settings.DATABASE_URL)
+        why = str(error).strip().splitlines()[-1]
+        raise PlatformError(
+            f"DATABASE_URL names a PostgreSQL at {server.hostname or 'a local socket'}, port {server.port or 5432}, "
+            f"which cannot be used: {why}. Start it or correct the address; with DATABASE_URL unset, Assay starts one."
+        ) from error
+    call_command("migrate", verbosity=0)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
