@@ -45,8 +45,9 @@ class Demo:
         self._show_measures(job, judgements)
         self._rerank()
         self._judge()
-        job_id = job["id"]
-        self.say(f"\nWith `make serve`: the job at /jobs/{job_id}, the API at /api/docs/, below {self.client.base_url}")
+        self.say(
+            f"\n`make serve` keeps it up: the job is then at /jobs/{job['id']}, the API's documentation at /api/docs/"
+        )
 
     def _upload(
         self, resource: str, file_name: str, name: str, mapping: dict[str, str] | None = None
