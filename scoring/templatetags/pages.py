@@ -122,9 +122,11 @@ def clock(moment: datetime) -> SafeString:
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """Seconds in words: ``8.4 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    """Seconds in words: ``< 0.1 s``, ``8.4 s``, ``2 min 5 s``, ``3 h 20 min``."""
     if seconds is None:
         return "—"
+    if seconds < 0.1:
+        return "< 0.1 s"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
