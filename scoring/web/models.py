@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,6 +16,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.web.mixins import PrincipalMixin
+from audit.models import AuditEvent
 from scoring.models import ScoringModel, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.models import models_with_placements
@@ -22,7 +25,17 @@ from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.web.actions import ActionView
 
-LOG_SHOWN = 12
+LOG_SHOWN: Final = 20
+# What people do that is no change of state, and so is found in the audit log alone.
+DEEDS: Final = ("model.changed", "model.load_requested", "model.unload_requested", "model.reload_requested")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    at: datetime
+    what: str
+    detail: str
+    actor: str
 
 
 def model_or_404(name: str) -> ScoringModel:
@@ -56,16 +69,38 @@ class ModelDetailView(PrincipalMixin, TemplateView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         model = model_or_404(self.kwargs["name"])
-        log = Transition.objects.filter(entity="scoringmodel", entity_id=str(model.pk)).order_by("-id")
         return super().get_context_data(
             model=model,
             placements=placements_of_model(model),
-            log=log[:LOG_SHOWN],
+            log=model_log(model),
             actions=BUTTONS,
             late_interaction=model.kind == ModelKind.LATE_INTERACTION,
             may_change=self.principal.may(Scope.MODELS_WRITE),
             **kwargs,
         )
+
+
+def model_log(model: ScoringModel) -> list[LogEntry]:
+    """Changes of state and what people asked for, newest first."""
+    states = Transition.objects.filter(entity="scoringmodel", entity_id=str(model.pk)).order_by("-id")[:LOG_SHOWN]
+    deeds = AuditEvent.objects.filter(
+        target_type=model._meta.label_lower, target_id=str(model.pk), verb__in=DEEDS
+    ).order_by("-id")[:LOG_SHOWN]
+    entries = [LogEntry(entry.at, entry.to_state.replace("_", " "), entry.reason, entry.actor) for entry in states]
+    entries += [LogEntry(deed.at, deed.sentence, _changes(deed), deed.actor_label) for deed in deeds]
+    return sorted(entries, key=lambda entry: entry.at, reverse=True)[:LOG_SHOWN]
+
+
+def _changes(deed: AuditEvent) -> str:
+    if deed.verb != "model.changed":
+        return ""
+    return ", ".join(
+        f"{name.replace('_', ' ')}: {_word(old)} → {_word(new)}" for name, (old, new) in deed.detail.items()
+    )
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value or 'none'}"[:80]
 
 
 class ModelPlacementsView(PrincipalMixin, View):

@@ -148,3 +148,12 @@ def test_the_admins_actions_ask_the_services(admin_page: Client, admin: User, wo
     )
     job.refresh_from_db()
     assert job.state == "cancelling"
+
+
+def test_the_log_tells_what_was_asked_for_beside_the_states(admin_page: Client, world: World) -> None:
+    admin_page.post(action("gpu-maxsim"))
+    admin_page.post(action("reload"))
+    page = text_of(admin_page.get(reverse("web:model_detail", args=["late"])))
+    log = page[page.index('<ol class="log">') :]
+    assert "gpu maxsim: on → off" in log
+    assert log.index("asked to reload model late") < log.index("changed model late") < log.index("available")
