@@ -91,20 +91,20 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
 
 
 def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
+    give_up = time.monotonic() + timeout_seconds
     taken = _pop(call.reply_key, min(ACK_SECONDS, timeout_seconds))
-    if taken is None:
-        _leave(call.reply_key)
+    answer = _pop(call.reply_key, give_up - time.monotonic()) if taken else None
+    if answer is not None:
+        return SyncReply.from_json(json.loads(answer))
+    _leave(call.reply_key)
+    if taken is None and timeout_seconds >= ACK_SECONDS:
         raise no_worker(call.model_name, f"no worker took the request within {ACK_SECONDS} s")
-    answer = _pop(call.reply_key, timeout_seconds)
-    if answer is None:
-        _leave(call.reply_key)
-        raise AssayError(
-            "deadline_exceeded",
-            f"Model '{call.model_name}' did not answer within {timeout_seconds:.1f} s. "
-            "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
-            status=504,
-        )
-    return SyncReply.from_json(json.loads(answer))
+    raise AssayError(
+        "deadline_exceeded",
+        f"Model '{call.model_name}' did not answer within {timeout_seconds:g} s. "
+        "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
+        status=504,
+    )
 
 
 def no_worker(model_name: str, why: str) -> AssayError:

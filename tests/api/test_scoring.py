@@ -285,3 +285,9 @@ def test_i1_a_score_is_the_same_at_once_in_a_job_and_in_its_exports(client: Clie
     run = [line.split() for line in text["trec"].splitlines()[:5]]
     assert [row[2] for row in run] == [name for name, _, _ in ranked]
     assert [float(row[4]) for row in run] == pytest.approx([raw for _, _, raw in ranked], rel=1e-6)
+
+
+def test_a_deadline_shorter_than_any_acknowledgement_is_a_deadline(client: Client) -> None:
+    body = {"model": "minilm", "query": QUERY, "documents": TEXTS}
+    response = client.post("/rerank", json=body, headers={"X-Timeout-Ms": "1"})
+    assert response.status_code == 504 and response.json()["error"]["code"] == "deadline_exceeded"
