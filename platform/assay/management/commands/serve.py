@@ -84,7 +84,7 @@ def database_prepare() -> None:
         connection.ensure_connection()
     except OperationalError as error:
         server = urlsplit(settings.DATABASE_URL)
-        why = str(error).strip().splitlines()[-1]
+        why = str(error).splitlines()[0].removeprefix("connection failed: ")
         raise PlatformError(
             f"DATABASE_URL names a PostgreSQL at {server.hostname or 'a local socket'}, port {server.port or 5432}, "
             f"which cannot be used: {why}. Start it or correct the address; with DATABASE_URL unset, Assay starts one."
