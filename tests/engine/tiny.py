@@ -12,6 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import (
     BertConfig,
     BertModel,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     LlamaConfig,
@@ -141,6 +143,18 @@ def _qwen3(vocabulary: int) -> PreTrainedModel:
     return Qwen3ForCausalLM(config)
 
 
+def _gemma2(vocabulary: int) -> PreTrainedModel:
+    config = Gemma2Config(
+        vocab_size=vocabulary,
+        max_position_embeddings=512,
+        num_key_value_heads=2,
+        head_dim=8,
+        final_logit_softcapping=2.0,
+        **HIDDEN,
+    )
+    return Gemma2ForCausalLM(config)
+
+
 def _lfm2(vocabulary: int) -> PreTrainedModel:
     config = Lfm2Config(
         vocab_size=vocabulary,
@@ -161,10 +175,11 @@ BUILDERS: dict[str, tuple[Callable[[int], PreTrainedModel], Callable[[], PreTrai
     "modernbert": (_modernbert, lambda: byte_level_bpe(ROBERTA, surround=True)),
     "llama": (_llama, lambda: byte_level_bpe(CHATML, surround=False)),
     "qwen3": (_qwen3, lambda: byte_level_bpe(CHATML, surround=False)),
+    "gemma2": (_gemma2, lambda: byte_level_bpe(CHATML, surround=False)),
     "lfm2": (_lfm2, lambda: byte_level_bpe(CHATML, surround=False)),
 }
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "mpnet")
-GENERATIVE = ("llama", "qwen3", "lfm2")  # the last one mixes neighbours outside attention: padded
+GENERATIVE = ("llama", "qwen3", "gemma2", "lfm2")  # the last two cap attention and mix outside it: padded
 
 
 def build(architecture: str, folder: Path) -> Path:

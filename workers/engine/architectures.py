@@ -27,3 +27,9 @@ def position_limit(config: PretrainedConfig) -> int | None:
     """The most tokens that a text may have; None where the architecture has no limit."""
     positions = getattr(config, "max_position_embeddings", None)
     return None if positions is None else int(positions) - position_offset(config)
+
+
+def final_softcap(config: PretrainedConfig) -> float | None:
+    """The bound that logits are bent towards behind the head (Gemma 2); None where they are taken as they are."""
+    cap = getattr(config, "final_logit_softcapping", None)
+    return float(cap) if cap else None

@@ -176,6 +176,7 @@ class Engine:
             non_finite=counters["non_finite"],
             float32_retries=counters["float32_retries"],
             maxsim_fallbacks=counters["maxsim_fallbacks"],
+            label_fallbacks=counters["label_fallbacks"],
             out_of_memory=counters["out_of_memory"],
             document_cache=self._caches[Role.DOCUMENT].statistics(),
             query_cache=self._caches[Role.QUERY].statistics(),

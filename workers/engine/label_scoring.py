@@ -8,7 +8,6 @@ Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, P pairs.""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.engine.architectures import final_softcap
 from workers.engine.counters import Counters
 from workers.engine.loading import Checkpoint
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
@@ -35,10 +35,10 @@ from workers.engine.types import (
     ScoringOutput,
     ScoringRequest,
 )
+from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
 
 _CHARACTERS_PER_TOKEN = 3
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
-_VOCABULARY_CHUNK = 2**14  # rows of the head at a time: [n, V] in float32 never exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class LabelResults:
     prompt_of: npt.NDArray[np.intp]  # [P], -1: empty
     logprobs: npt.NDArray[np.float32]  # [distinct prompts, K]
     prompts: list[Prompt | None] = field(default_factory=list)  # None: no room for the item
+    fallback: str | None = None  # why the vocabulary was summed another way than wanted
 
 
 class LabelRunner:
@@ -70,6 +71,7 @@ class LabelRunner:
         head: Any = checkpoint.output_embedding
         self._weight: Tensor = head.weight  # [V, E]
         self._bias: Tensor | None = getattr(head, "bias", None)  # [V]
+        self._softcap = final_softcap(checkpoint.runner.model.config)
         tokenizer = checkpoint.tokenizer  # not self: a cycle would keep the weights after an unload
         own = spec.template or default_template(tokenizer)
         self._template = lru_cache(maxsize=64)(
@@ -164,6 +166,7 @@ class LabelRunner:
             errors=no_room,
             query_truncated=query_truncated,
             prompt_tokens=sum(len(prompt.token_ids) for prompt in prompts if prompt),
+            fallback=results.fallback,
             labels=LabelScores(results.labels.names, token_ids, np.exp(logprobs), logprobs),
         )
 
@@ -203,9 +206,7 @@ class LabelRunner:
         for row, sequence in enumerate(ordered):
             groups.setdefault(sequence.work, []).append(row)
         for work, rows in groups.items():
-            logprobs = self._label_logprobs(
-                hidden[rows], work.results.labels.token_ids, work.request.options.apply_softmax
-            )
+            logprobs = self._label_logprobs(hidden[rows], work.results, work.request.options.apply_softmax)
             work.results.logprobs[[ordered[row].index for row in rows]] = logprobs.cpu().numpy()
 
     def _last_hidden(self, sequences: list[Sequence], in_float32: bool) -> tuple[Tensor, list[Sequence]]:
@@ -227,24 +228,19 @@ class LabelRunner:
         hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
         return hidden[batch.cursor.last[rows]], ordered
 
-    def _label_logprobs(self, hidden: Tensor, token_ids: Many[int], over_labels: bool) -> Tensor:
+    def _label_logprobs(self, hidden: Tensor, results: LabelResults, over_labels: bool) -> Tensor:
         """``[n, E]`` to float32 ``[n, K]``, normalised over the labels (only their rows are multiplied) or over all."""
-        rows = list(token_ids)
+        rows = list(results.labels.token_ids)
         bias = None if self._bias is None else self._bias[rows].float()
         logits = F.linear(hidden.float(), self._weight[rows].float(), bias)  # [n, K]
+        logits = cap_logits(logits, self._softcap)
         if over_labels:
             return logits.log_softmax(dim=-1)
-        return logits - self._vocabulary_logsumexp(hidden)[:, None]
-
-    def _vocabulary_logsumexp(self, hidden: Tensor) -> Tensor:
-        """``[n]``, chunk by chunk; products in the model's dtype, sums in float32."""
-        parts = []
-        for start in range(0, len(self._weight), _VOCABULARY_CHUNK):
-            rows = slice(start, start + _VOCABULARY_CHUNK)
-            weight = self._weight[rows].to(hidden.dtype)
-            bias = None if self._bias is None else self._bias[rows].to(hidden.dtype)
-            parts.append(F.linear(hidden, weight, bias).float().logsumexp(dim=-1))
-        return torch.stack(parts, dim=-1).logsumexp(dim=-1)
+        total, reason = vocabulary_logsumexp(hidden, self._weight, self._bias, self._softcap)
+        if reason is not None and results.fallback is None:
+            results.fallback = reason
+            self._counters.add(label_fallbacks=1)
+        return logits - total[:, None]
 
 
 def _label_id(tokenizer: TextTokenizer, tail: str, name: str) -> int:

@@ -16,11 +16,12 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokeni
 from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
-from workers.engine.architectures import position_limit
+from workers.engine.architectures import final_softcap, position_limit
 from workers.engine.gguf import as_safetensors
 from workers.engine.model_runner import ModelRunner
 from workers.engine.tokenizer import TextTokenizer
 from workers.engine.types import EngineConfig, EngineError, ModelKind, ModelSpec
+from workers.engine.vocabulary import cap_logits
 
 transformers_logging.set_verbosity_error()  # what its load report would say, we check and raise
 transformers_logging.disable_progress_bar()
@@ -164,12 +165,12 @@ def _check_head(model: PreTrainedModel, token_ids: torch.Tensor) -> None:
     """Labels are rows of the output embedding; refuse a model that does more to its logits."""
     with torch.inference_mode():
         hidden = model.base_model(token_ids, use_cache=False)[0]  # [1, T, E]
-        plain = model.get_output_embeddings()(hidden).float()  # [1, T, V]
+        plain = cap_logits(model.get_output_embeddings()(hidden).float(), final_softcap(model.config))  # [1, T, V]
         own = model(token_ids, use_cache=False).logits.float()
     if not torch.allclose(plain, own, rtol=1e-2, atol=1e-2):
         raise EngineError(
             "unsupported_head",
-            f"'{model.config.model_type}' changes its logits after the output embedding (scaling or soft caps), "
+            f"'{model.config.model_type}' changes its logits after the output embedding by more than a soft cap, "
             "which label scoring does not reproduce. Use another checkpoint.",
         )
 

@@ -6,7 +6,10 @@ runs.
 Shapes: Q queries of M tokens in all, D documents of T tokens in all, E dimensions. Nothing is padded: the maximum runs
 over a document's own tokens, so neither zeros nor a longer neighbour can win. Products in the embeddings' dtype
 (float32 on the CPU), maximum and sum in float32. A side without tokens scores NaN; a NaN in a text makes that text's
-scores NaN and no others."""
+scores NaN and no others.
+
+On CUDA the fused kernel, which never writes the products. Where it cannot run for want of Triton or of the dtype, a
+GPU takes the same way as the CPU: products by the block."""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from workers.engine import kernels
 
 _BLOCK_BYTES = {
     "cpu": 2**22,
@@ -24,8 +29,21 @@ _BLOCK_BYTES = {
 def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]) -> Tensor:
     """``queries [M, E]``, ``documents [T, E]``, both packed and on one device; returns float32 ``[Q, D]`` there.
 
-    One GEMM per block of whole documents over all queries at once, then a maximum per document and a sum per query.
+    Raises ``KernelError`` if the kernel should run and does not.
     """
+    if kernels.available(queries, documents) and queries.dtype == documents.dtype:
+        from workers.engine.kernels import maxsim as kernel
+
+        scores, _ = kernel.maxsim(queries.contiguous(), query_lengths, documents.contiguous(), document_lengths)
+        return scores.view(len(query_lengths), len(document_lengths))
+    return _by_blocks(queries, query_lengths, documents, document_lengths)
+
+
+def _by_blocks(
+    queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]
+) -> Tensor:
+    """One GEMM per block of whole documents over all queries at once, then a maximum per document and a sum per
+    query."""
     device = documents.device
     if device.type == "cpu":
         queries, documents = queries.float(), documents.float()

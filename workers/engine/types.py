@@ -202,6 +202,7 @@ class EngineStatistics:
     non_finite: int  # pairs without a finite score, after the retry
     float32_retries: int
     maxsim_fallbacks: int
+    label_fallbacks: int
     out_of_memory: int
     document_cache: CacheStatistics
     query_cache: CacheStatistics
