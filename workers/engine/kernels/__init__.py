@@ -26,12 +26,13 @@ def available(*tensors: torch.Tensor) -> bool:
 
 
 @contextmanager
-def launching(kernel: str) -> Iterator[None]:
-    """Turn whatever Triton raises while it compiles and launches into ``KernelError``."""
+def launching(kernel: str, tensor: torch.Tensor) -> Iterator[None]:
+    """On the tensor's device, which Triton does not look at itself; whatever it raises becomes ``KernelError``."""
     from triton.errors import TritonError
 
     try:
-        yield
+        with torch.cuda.device_of(tensor):
+            yield
     except torch.OutOfMemoryError:
         raise  # not the kernel's fault; the engine answers it with smaller batches
     except (TritonError, RuntimeError, OSError, subprocess.CalledProcessError) as error:  # the last two: its C compiler

@@ -82,7 +82,7 @@ def vocabulary_logsumexp(
     blocks = triton.cdiv(len(weight), config.block_v)
     partials = torch.empty((len(hidden), blocks), device=hidden.device)  # float32
     if len(hidden):
-        with launching("label log-probability"):
+        with launching("label log-probability", hidden):
             _partial_logsumexp[(triton.cdiv(len(hidden), config.block_n), blocks)](
                 hidden,
                 weight,

@@ -165,7 +165,7 @@ def maxsim(
         slots = 0 if tiles.whole else len(tiles.table)
         best = torch.empty((slots, config.block_q), device=device)
         match = torch.empty((slots if matches else 0, config.block_q), dtype=torch.int32, device=device)
-        with launching("MaxSim"):
+        with launching("MaxSim", documents):
             _best_tokens[(len(table),)](
                 queries,
                 documents,
