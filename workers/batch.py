@@ -30,7 +30,7 @@ from scoring.services.jobs import model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
-from workers.engine.types import EngineError, RequestCancelled
+from workers.engine.errors import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop

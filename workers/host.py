@@ -20,7 +20,9 @@ from django.db.models.functions import Now
 from scoring.models import Placement, ScoringModel, Worker
 from scoring.services.placements import placement_demand, placement_move, placement_observe
 from scoring.states import ModelState, PlacementState
-from workers.engine.types import EngineError, ModelInfo, ModelSpec, ScoringRequest
+from workers.engine.errors import EngineError
+from workers.engine.model_types import ModelInfo, ModelSpec
+from workers.engine.types import ScoringRequest
 from workers.faults import ModelFault, ModelUnavailable
 from workers.loop import Loop
 from workers.self_tests import model_facts, self_test_next

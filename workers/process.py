@@ -20,7 +20,7 @@ from scoring.states import WorkerState
 from workers import tasks
 from workers.batch import Batch
 from workers.consumer import Consumer
-from workers.engine.types import EngineConfig
+from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
 from workers.sync import SyncDesk

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scoring.services import registry
 from scoring.services.placements import placement_demand
-from workers.engine.types import ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.faults import ModelFault
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import SelfTestMode
-from workers.engine.types import ModelKind, ModelSpec
+from workers.engine.model_types import ModelKind, ModelSpec
 
 PACKAGE: Final = "package:"
 DISTRIBUTION_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")

@@ -24,13 +24,12 @@ from scoring.models import ScoringModel
 from scoring.payloads import PayloadError, SyncLabels, SyncReply, SyncRequest
 from scoring.states import ModelState
 from workers.counters import Counters
+from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.types import (
-    EngineError,
     ItemStatus,
     LabelScores,
     Pairing,
     Priority,
-    RequestCancelled,
     ScoringOptions,
     ScoringOutput,
     ScoringRequest,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import PreTrainedModel
 
 from workers.engine import Engine, ModelSpec
@@ -14,7 +16,9 @@ def spec_of(engine: Engine, name: str) -> ModelSpec:
 
 
 def body_of(engine: Engine, name: str) -> PreTrainedModel:
-    return engine._models[name].task._model.model
+    task: Any = engine._models[name].task
+    body: PreTrainedModel = task._model.model
+    return body
 
 
 def late_runner_of(engine: Engine, name: str) -> LateInteractionRunner:

@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.loading import content_revision, load_checkpoint, read_pooling
+from workers.engine.loading import content_revision, load_checkpoint
 from workers.engine.packed_batch import Piece
+from workers.engine.pooling_runner import read_pooling
 
 
 def refused(spec: ModelSpec, config: EngineConfig | None = None) -> EngineError:
@@ -199,7 +200,7 @@ def test_loading_and_unloading_twenty_times_keeps_memory_flat(tiny_folders: dict
         engine.unload("m")
         sizes.append(psutil.Process().memory_info().rss)
     gc.collect()
-    assert len(engine._late_runners) == 0
+    assert len(engine._tasks) == 0
     assert sizes[-1] - sizes[4] < 8 * 2**20
     engine.close()
 

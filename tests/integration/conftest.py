@@ -23,7 +23,7 @@ from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
 from workers.engine import Engine
-from workers.engine.types import EngineConfig
+from workers.engine.config import EngineConfig
 from workers.host import Host
 
 MakeWorker = Callable[..., Worker]

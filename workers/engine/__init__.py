@@ -21,29 +21,30 @@ How a request becomes scores, and which file does what::
     Engine.self_test         self_test.py         what a model must show before it is served
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,
-D documents and P pairs at the border (``types.py``, which imports without torch).
+D documents and P pairs at the border (``types.py``, ``model_types.py``, which import without torch).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from workers.engine.config import EngineConfig
+from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale, SelfTestReport
+from workers.engine.statistics import EngineStatistics
 from workers.engine.types import (
-    EngineConfig,
-    EngineError,
-    EngineStatistics,
     ItemStatus,
-    ModelInfo,
-    ModelKind,
-    ModelSpec,
     Pairing,
+    PooledText,
+    PoolingOptions,
+    PoolingOutput,
+    PoolingRequest,
+    PoolingTask,
     Priority,
-    RequestCancelled,
-    Scale,
     ScoringOptions,
     ScoringOutput,
     ScoringRequest,
-    SelfTestReport,
+    TextRole,
     Truncation,
 )
 
@@ -60,6 +61,11 @@ __all__ = [
     "ModelKind",
     "ModelSpec",
     "Pairing",
+    "PooledText",
+    "PoolingOptions",
+    "PoolingOutput",
+    "PoolingRequest",
+    "PoolingTask",
     "Priority",
     "RequestCancelled",
     "Scale",
@@ -67,6 +73,7 @@ __all__ = [
     "ScoringOutput",
     "ScoringRequest",
     "SelfTestReport",
+    "TextRole",
     "Truncation",
 ]
 

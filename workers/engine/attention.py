@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
+from workers.engine.errors import EngineError
 from workers.engine.packed_batch import Group, PackedBatch
-from workers.engine.types import EngineError
 
 PACKED_ATTENTION = "assay_packed"
 

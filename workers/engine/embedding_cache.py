@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from workers.engine.types import CacheStatistics
+from workers.engine.statistics import CacheStatistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,46 +7,31 @@ import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
-from workers.engine.label_scoring import LabelRunner
-from workers.engine.late_interaction import LateInteractionRunner
-from workers.engine.loading import Checkpoint, load_checkpoint
+from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.kinds import build_runner, describe
+from workers.engine.loading import load_checkpoint
 from workers.engine.memory import give_memory_back
-from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
+from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.self_test import run_self_test
 from workers.engine.sequence import Role, Work, fail
-from workers.engine.types import (
-    EngineConfig,
-    EngineError,
-    EngineStatistics,
-    ModelInfo,
-    ModelKind,
-    ModelSpec,
-    Priority,
-    RequestCancelled,
-    Scale,
-    ScoringOutput,
-    ScoringRequest,
-    SelfTestReport,
-)
-
-_SCALES = {
-    ModelKind.BI_ENCODER: Scale.COSINE,
-    ModelKind.LATE_INTERACTION: Scale.MAXSIM,
-    ModelKind.GENERATIVE: Scale.PROBABILITY,
-}
+from workers.engine.statistics import EngineStatistics
+from workers.engine.task_runner import TaskRunner
+from workers.engine.types import PoolingOutput, PoolingRequest, Priority, ScoringOutput, ScoringRequest
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     spec: ModelSpec
-    task: PoolingRunner | LabelRunner
+    task: TaskRunner
 
     @property
     def info(self) -> ModelInfo:
@@ -69,7 +54,7 @@ class Engine:
             Role.QUERY: EmbeddingCache(config.query_cache_bytes),
             Role.DOCUMENT: EmbeddingCache(config.document_cache_bytes),
         }
-        self._late_runners: weakref.WeakSet[LateInteractionRunner] = weakref.WeakSet()
+        self._tasks: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
         self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
             priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}")
@@ -84,14 +69,10 @@ class Engine:
             started = time.monotonic()
             checkpoint = load_checkpoint(spec, self._config)
             generation = self._generations.get(spec.name, 0) + 1
-            info = _describe(spec, checkpoint, generation, time.monotonic() - started)
-            if spec.kind is ModelKind.GENERATIVE:
-                task: PoolingRunner | LabelRunner = LabelRunner(checkpoint, info, spec, self._counters)
-            else:
-                task = PoolingRunner(checkpoint, info, self._caches, self._counters)
+            info = describe(spec, checkpoint, generation, time.monotonic() - started)
+            task = build_runner(spec, checkpoint, info, self._caches, self._counters)
             with self._models_lock:
-                if isinstance(task, PoolingRunner) and task.late_interaction is not None:
-                    self._late_runners.add(task.late_interaction)
+                self._tasks.add(task)
                 self._generations[spec.name] = generation
                 replaced = self._models.get(spec.name)
                 self._models[spec.name] = LoadedModel(spec, task)
@@ -112,8 +93,7 @@ class Engine:
             raise self._not_loaded(name)
         model.task.retired = True
         self._drop_unloaded(name)
-        if isinstance(model.task, PoolingRunner) and model.task.late_interaction is not None:
-            model.task.late_interaction.clear()
+        model.task.clear()
         del model
         self._clear_caches(name)
         give_memory_back()
@@ -121,8 +101,7 @@ class Engine:
     def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
         """Change what needs no reload; in force from the next micro-batch on."""
         task = self._model(name).task
-        if isinstance(task, PoolingRunner):
-            task.set_gpu_maxsim(gpu_maxsim)
+        task.set_gpu_maxsim(gpu_maxsim)
         return task.info
 
     def models(self) -> dict[str, ModelInfo]:
@@ -131,13 +110,20 @@ class Engine:
 
     def submit(self, request: ScoringRequest) -> Future[ScoringOutput]:
         """Never blocks and never raises: what is wrong is set on the future as ``EngineError``."""
+        return self._submit(request)
+
+    def submit_pooling(self, request: PoolingRequest) -> Future[PoolingOutput]:
+        """The same for single texts."""
+        return self._submit(request)
+
+    def _submit(self, request: ScoringRequest | PoolingRequest) -> Future[Any]:
         try:
             task = self._model(request.model).task
-            work = Work(request, task, task.estimate(request))
+            work = Work(request, task, task.admit(request))
             self._scheduler.admit(work)
         except EngineError as error:
             self._counters.add(overloaded=error.code == "overloaded")
-            refused: Future[ScoringOutput] = Future()
+            refused: Future[Any] = Future()
             refused.set_exception(error)
             return refused
         work.future.set_running_or_notify_cancel()  # cancelling goes through ``request.cancelled``
@@ -215,8 +201,8 @@ class Engine:
     def _reserved_bytes(self) -> int:
         """Over all loads that still live, the replaced ones too: a leak there must show."""
         with self._models_lock:
-            runners = list(self._late_runners)
-        return sum(runner.reserved_bytes for runner in runners)
+            tasks = list(self._tasks)
+        return sum(task.reserved_bytes for task in tasks)
 
     def _drop_unloaded(self, name: str) -> None:
         for work in self._scheduler.withdraw(lambda work: work.request.model == name):
@@ -274,25 +260,3 @@ class Engine:
             departed = isinstance(error, RequestCancelled)
             self._counters.add(dropped=departed, failed_requests=not departed)
             fail(work, error)
-
-
-def _describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds: float) -> ModelInfo:
-    runner = checkpoint.runner
-    return ModelInfo(
-        name=spec.name,
-        kind=spec.kind,
-        scale=_SCALES[spec.kind],
-        revision=checkpoint.revision,
-        generation=generation,
-        architecture=runner.model.config.model_type,
-        execution=runner.execution,
-        dtype=str(runner.dtype).removeprefix("torch."),
-        device=str(runner.device),
-        gpu_maxsim=spec.gpu_maxsim,
-        maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim)
-        if spec.kind is ModelKind.LATE_INTERACTION
-        else None,
-        max_length=checkpoint.max_length,
-        weight_bytes=checkpoint.weight_bytes,
-        load_seconds=seconds,
-    )

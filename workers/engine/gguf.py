@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from workers.engine.types import EngineError
+from workers.engine.errors import EngineError
 
 
 def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Path:

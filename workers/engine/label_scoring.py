@@ -20,24 +20,18 @@ from torch import Tensor
 
 from workers.engine.architectures import final_softcap
 from workers.engine.counters import Counters
+from workers.engine.errors import EngineError
 from workers.engine.loading import Checkpoint
+from workers.engine.model_types import ModelInfo, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.packed_batch import Piece
 from workers.engine.sequence import Prefix, Role, Sequence, Work
+from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
 from workers.engine.templates import Prompt, PromptTemplate, default_template
 from workers.engine.tokenizer import TextTokenizer
-from workers.engine.types import (
-    EngineError,
-    LabelScores,
-    ModelInfo,
-    ModelSpec,
-    ScoringOptions,
-    ScoringOutput,
-    ScoringRequest,
-)
-from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
+from workers.engine.types import LabelScores, ScoringOptions, ScoringOutput, ScoringRequest
+from workers.engine.vocabulary import cap_logits, check_head, vocabulary_logsumexp
 
-_CHARACTERS_PER_TOKEN = 3
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
 
 
@@ -58,17 +52,18 @@ class LabelResults:
     fallback: str | None = None  # why the vocabulary was summed another way than wanted
 
 
-class LabelRunner:
+class LabelRunner(TaskRunner):
     """One causal model. Label logits are computed in float32 from the last token's hidden state."""
 
-    def __init__(self, checkpoint: Checkpoint, info: ModelInfo, spec: ModelSpec, counters: Counters) -> None:
-        self.info = info
-        self.retired = False
+    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
+        super().__init__(info)
+        sample = checkpoint.tokenizer.encode("One short text.")
+        check_head(checkpoint.model, torch.tensor([sample], device=checkpoint.runner.device))
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._counters = counters
         self._default_labels = spec.labels or ("yes", "no")
-        head: Any = checkpoint.output_embedding
+        head: Any = checkpoint.model.get_output_embeddings()
         self._weight: Tensor = head.weight  # [V, E]
         self._bias: Tensor | None = getattr(head, "bias", None)  # [V]
         self._softcap = final_softcap(checkpoint.runner.model.config)
@@ -83,11 +78,11 @@ class LabelRunner:
         queries, documents = pair_indices(request)
         query_characters = np.array([len(text) for text in request.queries])
         item_characters = np.array([len(text) for text in request.documents])
-        tokens = _TEMPLATE_TOKENS + (query_characters[queries] + item_characters[documents]) // _CHARACTERS_PER_TOKEN
+        tokens = _TEMPLATE_TOKENS + (query_characters[queries] + item_characters[documents]) // CHARACTERS_PER_TOKEN
         return int(np.minimum(tokens, self.info.max_length).sum())
 
     def prepare(self, work: Work) -> None:
-        request, options = work.request, work.request.options
+        request, options = work.scoring, work.scoring.options
         template = self._template(options.template, options.item_first)
         labels = self._labels(options, template)
         prompt_of, pairs = _distinct_pairs(request)
@@ -138,7 +133,7 @@ class LabelRunner:
 
     def finish(self, work: Work) -> ScoringOutput:
         results: LabelResults = work.results
-        request = work.request
+        request = work.scoring
         prompts = [results.prompts[place] if place >= 0 else None for place in results.prompt_of]
         logprobs = np.full((len(prompts), len(results.labels.names)), np.nan, dtype=np.float32)  # [P, K]
         filled = results.prompt_of >= 0
@@ -169,9 +164,6 @@ class LabelRunner:
             fallback=results.fallback,
             labels=LabelScores(results.labels.names, token_ids, np.exp(logprobs), logprobs),
         )
-
-    def release(self, work: Work) -> None:
-        """Nothing is reserved for a prompt."""
 
     def _labels(self, options: ScoringOptions, template: PromptTemplate) -> Labels:
         """Label strings become the ids by which the end of the prompt grows when the label is written behind it."""
@@ -206,7 +198,7 @@ class LabelRunner:
         for row, sequence in enumerate(ordered):
             groups.setdefault(sequence.work, []).append(row)
         for work, rows in groups.items():
-            logprobs = self._label_logprobs(hidden[rows], work.results, work.request.options.apply_softmax)
+            logprobs = self._label_logprobs(hidden[rows], work.results, work.scoring.options.apply_softmax)
             work.results.logprobs[[ordered[row].index for row in rows]] = logprobs.cpu().numpy()
 
     def _last_hidden(self, sequences: list[Sequence], in_float32: bool) -> tuple[Tensor, list[Sequence]]:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from workers.engine.counters import Counters
+from workers.engine.errors import EngineError
 from workers.engine.maxsim import maxsim
 from workers.engine.sequence import EmbeddingResults, Role, Sequence
-from workers.engine.types import EngineError
 
 CPU = torch.device("cpu")
 

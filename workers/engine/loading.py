@@ -4,24 +4,23 @@ made up."""
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
-from workers.engine.architectures import final_softcap, position_limit
+from workers.engine.architectures import position_limit
+from workers.engine.config import EngineConfig
+from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
 from workers.engine.model_runner import ModelRunner
+from workers.engine.model_types import ModelKind, ModelSpec
 from workers.engine.tokenizer import TextTokenizer
-from workers.engine.types import EngineConfig, EngineError, ModelKind, ModelSpec
-from workers.engine.vocabulary import cap_logits
+from workers.engine.weights import load_weights, read_json
 
 transformers_logging.set_verbosity_error()  # what its load report would say, we check and raise
 transformers_logging.disable_progress_bar()
@@ -38,14 +37,14 @@ _UNLIMITED = 10**9  # tokenizers without a limit of their own say 1e30
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded body with what belongs to it. ``output_embedding`` is there for generative models only."""
+    """A loaded model with what belongs to it; what only one kind needs, that kind's file reads from ``folder``."""
 
-    runner: ModelRunner
+    folder: Path
+    model: PreTrainedModel  # with its head, where the kind has one
+    runner: ModelRunner  # over its body
     tokenizer: TextTokenizer
-    output_embedding: nn.Module | None  # [V, E]
     revision: str
     max_length: int
-    pooling: str  # "mean" | "cls"; bi-encoders
     weight_bytes: int
 
 
@@ -70,24 +69,21 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     try:
         own = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         tokenizer = TextTokenizer(_fast_tokenizer(folder))
-        model = _load_weights(folder, own, spec.kind, dtype)
+        model = load_weights(folder, own, spec.kind, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
-    causal = spec.kind is ModelKind.GENERATIVE
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
-    if causal:
-        _check_head(model, torch.tensor([samples[0]], device=device))
-    body: Any = model.base_model if causal else model
+    body: Any = model.base_model
     runner = ModelRunner(body, device)
-    runner.choose_execution(samples, causal=causal)
+    runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
     return Checkpoint(
+        folder=folder,
+        model=model,
         runner=runner,
         tokenizer=tokenizer,
-        output_embedding=model.get_output_embeddings() if causal else None,
         revision=revision,
         max_length=resolve_max_length(spec.max_length, folder, own),
-        pooling=read_pooling(folder) if spec.kind is ModelKind.BI_ENCODER else "mean",
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
     )
 
@@ -134,8 +130,8 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
     """The registration's limit, else the folder's own, never more than the model has positions for."""
     hard = position_limit(config)
-    folder_limit = _read_json(folder / "sentence_bert_config.json").get("max_seq_length")
-    tokenizer_limit = _read_json(folder / "tokenizer_config.json").get("model_max_length")
+    folder_limit = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+    tokenizer_limit = read_json(folder / "tokenizer_config.json").get("model_max_length")
     own = folder_limit or (tokenizer_limit if tokenizer_limit and tokenizer_limit < _UNLIMITED else None)
     limits = [int(limit) for limit in (wanted or own, hard) if limit]
     if not limits:
@@ -143,41 +139,6 @@ def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
             "no_length_limit", f"Nothing in {folder} limits the length of a text. Give max_length in the registration."
         )
     return min(limits)
-
-
-def read_pooling(folder: Path) -> str:
-    """``cls`` or ``mean`` from ``1_Pooling/config.json``; mean where the folder says nothing."""
-    recipe = _read_json(folder / "1_Pooling" / "config.json")
-    modes = (
-        [recipe["pooling_mode"]]
-        if "pooling_mode" in recipe
-        else [k for k, on in recipe.items() if k.startswith("pooling_mode_") and on]
-    )
-    names = [mode.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for mode in modes] or [
-        "mean"
-    ]
-    if names not in (["cls"], ["mean"]):
-        raise EngineError("unsupported_pooling", f"{folder} pools by {names}; supported are cls and mean.")
-    return names[0]
-
-
-def _check_head(model: PreTrainedModel, token_ids: torch.Tensor) -> None:
-    """Labels are rows of the output embedding; refuse a model that does more to its logits."""
-    with torch.inference_mode():
-        hidden = model.base_model(token_ids, use_cache=False)[0]  # [1, T, E]
-        plain = cap_logits(model.get_output_embeddings()(hidden).float(), final_softcap(model.config))  # [1, T, V]
-        own = model(token_ids, use_cache=False).logits.float()
-    if not torch.allclose(plain, own, rtol=1e-2, atol=1e-2):
-        raise EngineError(
-            "unsupported_head",
-            f"'{model.config.model_type}' changes its logits after the output embedding by more than a soft cap, "
-            "which label scoring does not reproduce. Use another checkpoint.",
-        )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return content
 
 
 def _fast_tokenizer(folder: Path) -> Any:
@@ -188,40 +149,3 @@ def _fast_tokenizer(folder: Path) -> Any:
             f"{folder} has no fast tokenizer (tokenizer.json). Save one with transformers first.",
         )
     return tokenizer.backend_tokenizer
-
-
-def _load_weights(folder: Path, config: Config, kind: ModelKind, dtype: torch.dtype) -> PreTrainedModel:
-    """The encoder, or the causal model with its head; weights that would be newly initialised are refused."""
-    auto = AutoModelForCausalLM if kind is ModelKind.GENERATIVE else AutoModel
-    if type(config) not in auto._model_mapping:
-        raise EngineError(
-            "unsupported_architecture",
-            f"'{config.model_type}' has no {'causal' if auto is AutoModelForCausalLM else 'encoder'} "
-            f"model in transformers, so it cannot be a {kind}. Register it as another kind or give another checkpoint.",
-        )
-    model_class: Any = auto._model_mapping[type(config)]
-    # BERT's pooler plays no part in any score; checkpoints saved without it are whole.
-    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    extra = {"add_pooling_layer": False} if takes_pooler else {}
-    model, report = model_class.from_pretrained(
-        folder,
-        config=config,
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-        **extra,
-    )
-    mismatched = (
-        f"{name} (stored {list(stored)}, wanted {list(wanted)})" for name, stored, wanted in report["mismatched_keys"]
-    )
-    missing = sorted((*report["missing_keys"], *mismatched))
-    if missing:
-        raise EngineError(
-            "missing_weights",
-            f"{folder} lacks weights that the {kind} needs, they would be random: {', '.join(missing[:8])}"
-            f"{' …' if len(missing) > 8 else ''}. Give a checkpoint trained for this kind.",
-        )
-    loaded: PreTrainedModel = model
-    return loaded

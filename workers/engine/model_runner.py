@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 
 from workers.engine.architectures import position_offset
 from workers.engine.attention import PACKED_ATTENTION
+from workers.engine.errors import EngineError
 from workers.engine.packed_batch import PackedBatch, Piece, pack
-from workers.engine.types import EngineError
 
 _WASTE = 1.25  # a padded batch ends where the longest piece would exceed the shortest by more than this
 # Another piece leaking in moves hidden states by some per cent at least; rounding stays far below (relative error of

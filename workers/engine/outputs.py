@@ -12,18 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.engine.counters import Counters
+from workers.engine.errors import EngineError
+from workers.engine.model_types import ModelInfo
 from workers.engine.sequence import Work
-from workers.engine.types import (
-    EngineError,
-    ItemStatus,
-    LabelScores,
-    ModelInfo,
-    Pairing,
-    ScoringOutput,
-    ScoringRequest,
-    Timings,
-    Truncation,
-)
+from workers.engine.types import ItemStatus, LabelScores, Pairing, ScoringOutput, ScoringRequest, Timings, Truncation
 
 
 @dataclass(frozen=True, slots=True)

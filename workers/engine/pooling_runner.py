@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +17,35 @@ from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import CachedEmbedding, CacheKey, EmbeddingCache, content_digest
+from workers.engine.errors import EngineError
 from workers.engine.late_interaction import LateInteractionRunner
 from workers.engine.loading import Checkpoint
+from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.packed_batch import PackedBatch, Piece
 from workers.engine.sequence import EmbeddingResults, Role, Sequence, Work
-from workers.engine.types import EngineError, ModelInfo, ModelKind, Pairing, ScoringOutput, ScoringRequest
+from workers.engine.task_runner import TaskRunner
+from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
+from workers.engine.weights import read_json
 
 _CHARACTERS_PER_TOKEN = 3  # a cautious guess, only to bound what waits
 
 
-class PoolingRunner:
+class PoolingRunner(TaskRunner):
     """Bi-encoder (one normalised vector per text) or late interaction (one per token), over one loaded encoder."""
 
     def __init__(
         self,
+        spec: ModelSpec,
         checkpoint: Checkpoint,
         info: ModelInfo,
         caches: dict[Role, EmbeddingCache],
         counters: Counters,
     ) -> None:
-        self.info = info
-        self.retired = False  # replaced or unloaded: what still runs fills no cache any more
+        super().__init__(info)
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
-        self._pooling = checkpoint.pooling
+        self._pooling = read_pooling(checkpoint.folder) if spec.kind is ModelKind.BI_ENCODER else "mean"
         self._caches = caches
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
@@ -59,7 +64,7 @@ class PoolingRunner:
 
     def prepare(self, work: Work) -> None:
         """Tokenise what no cache knows; queries go first, so that they wait for their documents and not the reverse."""
-        request = work.request
+        request = work.scoring
         pairs = len(pair_indices(request)[0])
         query_of, queries = _distinct(request.queries)
         document_of, documents = _distinct(request.documents)
@@ -104,7 +109,7 @@ class PoolingRunner:
 
     def finish(self, work: Work) -> ScoringOutput:
         results: EmbeddingResults = work.results
-        pair_queries, pair_documents = pair_indices(work.request)
+        pair_queries, pair_documents = pair_indices(work.scoring)
         queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]
         empty = (queries < 0) | (documents < 0)
         scores = np.full(len(queries), np.nan, dtype=np.float32)
@@ -129,6 +134,14 @@ class PoolingRunner:
     def release(self, work: Work) -> None:
         if self.late_interaction is not None:
             self.late_interaction.on_requests_finished([work.key])
+
+    def clear(self) -> None:
+        if self.late_interaction is not None:
+            self.late_interaction.clear()
+
+    @property
+    def reserved_bytes(self) -> int:
+        return self.late_interaction.reserved_bytes if self.late_interaction is not None else 0
 
     def _sequences(self, work: Work, role: Role, texts: list[str], wanted_limit: int | None) -> list[Sequence]:
         limit = self.info.max_length - self._tokenizer.special_count
@@ -198,6 +211,22 @@ class PoolingRunner:
         if results.pairs is None:
             return queries @ documents.T
         return np.einsum("pe,pe->p", queries[results.query_of], documents[results.document_of])
+
+
+def read_pooling(folder: Path) -> str:
+    """``cls`` or ``mean`` from ``1_Pooling/config.json``; mean where the folder says nothing."""
+    recipe = read_json(folder / "1_Pooling" / "config.json")
+    modes = (
+        [recipe["pooling_mode"]]
+        if "pooling_mode" in recipe
+        else [k for k, on in recipe.items() if k.startswith("pooling_mode_") and on]
+    )
+    names = [mode.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for mode in modes] or [
+        "mean"
+    ]
+    if names not in (["cls"], ["mean"]):
+        raise EngineError("unsupported_pooling", f"{folder} pools by {names}; supported are cls and mean.")
+    return names[0]
 
 
 def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:

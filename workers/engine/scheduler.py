@@ -12,8 +12,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from workers.engine.sequence import Prefix, Sequence, TaskRunner, Work
-from workers.engine.types import EngineConfig, EngineError, Priority, RequestCancelled
+from workers.engine.config import EngineConfig
+from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.sequence import Prefix, Sequence, Work
+from workers.engine.task_runner import TaskRunner
+from workers.engine.types import Priority
 
 _LEAST_TOKENS = 256  # below this a CPU's GEMM loses speed, so no model's micro-batches are cut further
 _INTERACTIVE_IN_A_ROW = 8  # then one micro-batch for waiting batch work, so that no flood of requests starves a job

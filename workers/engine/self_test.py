@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from workers.engine.types import ModelSpec, Pairing, ScoringOutput, ScoringRequest, SelfTestCheck, SelfTestReport
+from workers.engine.model_types import ModelSpec, SelfTestCheck, SelfTestReport
+from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
 
 # (query, a passage that answers it, one that has nothing to do with it)
 EXAMPLES = (

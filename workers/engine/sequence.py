@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from workers.engine.embedding_cache import CacheKey
-from workers.engine.types import EngineError, RequestCancelled, ScoringOutput, ScoringRequest
+from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.task_runner import TaskRunner
+from workers.engine.types import PoolingRequest, ScoringRequest
 
 _KEYS = itertools.count()
 _VECTORS_PER_TOKEN = (
@@ -92,11 +94,11 @@ class EmbeddingResults:
 class Work:
     """One request from submission to answer. ``key`` is private: nothing a client sends ever names it."""
 
-    request: ScoringRequest
+    request: ScoringRequest | PoolingRequest
     task: TaskRunner
     admitted_tokens: int
     key: int = field(default_factory=lambda: next(_KEYS))
-    future: Future[ScoringOutput] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)
     pending: deque[Sequence] = field(default_factory=deque)
     results: Any = None  # the task's own
     submitted: float = field(default_factory=time.monotonic)
@@ -105,6 +107,16 @@ class Work:
     tokenise_seconds: float = 0.0
     forward_seconds: float = 0.0
     maxsim_seconds: float = 0.0
+
+    @property
+    def scoring(self) -> ScoringRequest:
+        assert isinstance(self.request, ScoringRequest)
+        return self.request
+
+    @property
+    def pooling(self) -> PoolingRequest:
+        assert isinstance(self.request, PoolingRequest)
+        return self.request
 
     def departure(self, now: float) -> RequestCancelled | None:
         """Why nobody waits for this any more, if so."""
@@ -116,16 +128,6 @@ class Work:
                 "The deadline passed before the work was finished; what had not started was dropped.",
             )
         return None
-
-
-class TaskRunner(Protocol):
-    """A model's way from request to scores. ``run`` is for the runner thread, the rest for thread pools."""
-
-    def estimate(self, request: ScoringRequest) -> int: ...
-    def prepare(self, work: Work) -> None: ...
-    def run(self, sequences: list[Sequence]) -> None: ...
-    def finish(self, work: Work) -> ScoringOutput: ...
-    def release(self, work: Work) -> None: ...
 
 
 def fail(work: Work, error: Exception) -> None:

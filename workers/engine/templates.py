@@ -14,8 +14,8 @@ from functools import cached_property
 from jinja2 import StrictUndefined, TemplateError, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from workers.engine.errors import EngineError
 from workers.engine.tokenizer import TextTokenizer
-from workers.engine.types import EngineError
 
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 _PLAIN = (nodes.Output, nodes.TemplateData, nodes.Name, nodes.If, nodes.Not)

@@ -17,7 +17,7 @@ from typing import Any
 
 import tokenizers
 
-from workers.engine.types import EngineError
+from workers.engine.errors import EngineError
 
 _UNREACHABLE = "\0control:"  # NUL never enters the platform
 _SEGMENT_CHARACTERS = 2**15

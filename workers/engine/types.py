@@ -8,24 +8,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-
-class ModelKind(StrEnum):
-    BI_ENCODER = "bi-encoder"
-    LATE_INTERACTION = "late-interaction"
-    GENERATIVE = "generative"
-
-
-class Scale(StrEnum):
-    """What a score means, so that nobody compares a cosine with a probability."""
-
-    COSINE = "cosine"
-    MAXSIM = "maxsim"
-    PROBABILITY = "probability"
+from workers.engine.model_types import Scale
 
 
 class ItemStatus(IntEnum):
@@ -54,21 +41,21 @@ class Truncation(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """How to load one registered model. ``folder`` holds config, tokenizer, safetensors; or ``gguf_file``."""
+class PoolingTask(StrEnum):
+    """What becomes of one text: a vector, label shares, or one of either for every token."""
 
-    name: str
-    folder: Path
-    kind: ModelKind
-    gguf_file: str | None = None
-    dtype: str = "auto"  # auto | float32 | bfloat16 | float16
-    device: str = "auto"  # auto | cpu | cuda | cuda:N
-    max_length: int | None = None  # tokens including special ones; None: the folder's own limit
-    gpu_maxsim: bool = True
-    template: str = ""  # generative: Jinja text with {{ query }} and {{ item }}
-    labels: tuple[str, ...] = ()  # generative: the first one is the positive label
-    check_order: bool = True  # False for checkpoints with random weights: the self-test then checks numbers only
+    EMBED = "embed"
+    CLASSIFY = "classify"
+    TOKEN_EMBED = "token_embed"
+    TOKEN_CLASSIFY = "token_classify"
+    EMBED_AND_TOKEN_CLASSIFY = "embed&token_classify"
+
+
+class TextRole(StrEnum):
+    """Which prompt, marker or length a model gives to a text."""
+
+    QUERY = "query"
+    DOCUMENT = "document"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +63,9 @@ class ScoringOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
     truncation: Truncation = Truncation.DOCUMENT
+    instruction: str = ""  # cross-encoders, listwise and prompted encoders that take one; else refused
+    use_activation: bool = True  # cross-encoders; False: the score is the raw logit
+    dimensions: int | None = None  # bi-encoders trained for it (Matryoshka): the first so many of the vector
     labels: tuple[str, ...] = ()  # generative: overrides the model's labels
     label_token_ids: tuple[int, ...] = ()  # generative: overrides ``labels``
     apply_softmax: bool = True  # over the labels only; False: probabilities over the whole vocabulary
@@ -138,97 +128,49 @@ class ScoringOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What a loaded model turned out to be."""
+class PoolingOptions:
+    max_tokens: int | None = None
+    truncation: Truncation = Truncation.DOCUMENT
+    dimensions: int | None = None  # Matryoshka
+    normalize: bool | None = None  # None: as the checkpoint does
+    use_activation: bool = True  # classification: shares; False: logits
 
-    name: str
-    kind: ModelKind
-    scale: Scale
-    revision: str  # content hash of the folder's files
-    generation: int  # grows with every load of weights under this name
-    architecture: str
-    execution: str  # "packed" | "padded"
+
+@dataclass(frozen=True, slots=True)
+class PoolingRequest:
+    """One task over N texts, each by itself; what each gives depends on the task and the model."""
+
+    model: str
+    inputs: tuple[str, ...]
+    task: PoolingTask
+    role: TextRole = TextRole.DOCUMENT
+    priority: Priority = Priority.INTERACTIVE
+    deadline: float | None = None  # time.monotonic()
+    cancelled: threading.Event | None = None
+    options: PoolingOptions = field(default_factory=PoolingOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class PooledText:
+    """What one text became; the fields that the task does not give are None. n tokens, E dimensions, K labels."""
+
+    status: ItemStatus
+    token_ids: tuple[int, ...] = ()  # n, those that the token fields below speak of
+    truncated_tokens: int = 0
+    vector: npt.NDArray[np.float32] | None = None  # [E]
+    token_vectors: npt.NDArray[np.float32] | None = None  # [n, E]
+    sparse: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None  # token ids and weights, both [k]
+    classes: npt.NDArray[np.float32] | None = None  # [K]
+    token_classes: npt.NDArray[np.float32] | None = None  # [n, K]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingOutput:
+    data: tuple[PooledText, ...]  # N, in the order submitted
+    errors: dict[int, str]
+    labels: tuple[str, ...]  # K, classification only
+    prompt_tokens: int
+    timings: Timings
+    backend: str
     dtype: str
-    device: str
-    gpu_maxsim: bool  # wanted
-    maxsim_backend: str | None  # in force: "cpu" | "cuda"; None where MaxSim plays no part
-    max_length: int
-    weight_bytes: int
-    load_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """What one process gives to the engine. Token numbers include special tokens."""
-
-    device: str = "auto"  # for models whose own device is "auto": auto | cpu | cuda | cuda:N
-    threads: int = 0  # torch's intra-operation threads; 0 leaves torch's own choice
-    max_batch_tokens: int = 2048  # a CPU's GEMM is saturated well below; more only adds latency
-    batch_seconds: float = 1.0  # a slow model's micro-batches are cut to about this, so that others get their turn
-    max_batch_square: int = 2**20  # cap on the sum of length * attended length in one micro-batch
-    document_cache_bytes: int = 2**30
-    query_cache_bytes: int = 2**26
-    preprocess_threads: int = 2  # per priority, so that a batch chunk never delays an interactive request's tokens
-    max_waiting_requests: int = 1024  # per priority, everything submitted and not yet answered
-    max_waiting_tokens: int = 8 * 2**20  # per priority, estimated from characters; a request alone is always let in
-    conversion_folder: Path | None = None  # where GGUF files are kept as safetensors; needed for GGUF only
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    bytes: int
-    entries: int
-    hits: int
-    misses: int
-    evictions: int
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatistics:
-    """A snapshot; counters grow from the engine's start."""
-
-    waiting_requests: int  # in the queue, with work not yet started
-    waiting_tokens: int
-    running_sequences: int  # in the micro-batch on the device now
-    requests_in_flight: int  # submitted and not yet answered
-    reserved_bytes: int  # query embeddings held for documents still to come
-    micro_batches: int
-    sequences: int
-    tokens: int
-    dropped: int  # cancelled or past their deadline before they finished
-    overloaded: int
-    failed_requests: int
-    truncations: int  # texts cut
-    non_finite: int  # pairs without a finite score, after the retry
-    float32_retries: int
-    maxsim_fallbacks: int
-    label_fallbacks: int
-    out_of_memory: int
-    document_cache: CacheStatistics
-    query_cache: CacheStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class SelfTestCheck:
-    name: str
-    passed: bool
-    detail: str  # one sentence with the numbers
-
-
-@dataclass(frozen=True, slots=True)
-class SelfTestReport:
-    passed: bool
-    checks: tuple[SelfTestCheck, ...]
-    golden_scores: tuple[float, ...]  # raw scores of the self-test pairs at registration
-
-
-class EngineError(Exception):
-    """A request or a model that cannot be served. ``code`` is for machines, the message for people."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class RequestCancelled(EngineError):
-    """The client left, the job was cancelled, or the deadline passed before the work started."""
+    revision: str

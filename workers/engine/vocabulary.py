@@ -8,8 +8,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from workers.engine import kernels
+from workers.engine.architectures import final_softcap
+from workers.engine.errors import EngineError
 
 _CHUNK = 2**14  # rows of the head at a time: [n, V] in float32 never exists
 
@@ -34,6 +37,20 @@ def vocabulary_logsumexp(
 
 def cap_logits(logits: Tensor, softcap: float | None) -> Tensor:
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def check_head(model: PreTrainedModel, token_ids: Tensor) -> None:
+    """Labels are rows of the output embedding; refuse a model that does more to its logits. ``token_ids [1, T]``."""
+    with torch.inference_mode():
+        hidden = model.base_model(token_ids, use_cache=False)[0]  # [1, T, E]
+        plain = cap_logits(model.get_output_embeddings()(hidden).float(), final_softcap(model.config))  # [1, T, V]
+        own = model(token_ids, use_cache=False).logits.float()
+    if not torch.allclose(plain, own, rtol=1e-2, atol=1e-2):
+        raise EngineError(
+            "unsupported_head",
+            f"'{model.config.model_type}' changes its logits after the output embedding by more than a soft cap, "
+            "which label scoring does not reproduce. Use another checkpoint.",
+        )
 
 
 def _by_chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:

@@ -1,0 +1,23 @@
+"""What one process gives to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Token numbers include special tokens."""
+
+    device: str = "auto"  # for models whose own device is "auto": auto | cpu | cuda | cuda:N
+    threads: int = 0  # torch's intra-operation threads; 0 leaves torch's own choice
+    max_batch_tokens: int = 2048  # a CPU's GEMM is saturated well below; more only adds latency
+    batch_seconds: float = 1.0  # a slow model's micro-batches are cut to about this, so that others get their turn
+    max_batch_square: int = 2**20  # cap on the sum of length * attended length in one micro-batch
+    document_cache_bytes: int = 2**30
+    query_cache_bytes: int = 2**26
+    preprocess_threads: int = 2  # per priority, so that a batch chunk never delays an interactive request's tokens
+    max_waiting_requests: int = 1024  # per priority, everything submitted and not yet answered
+    max_waiting_tokens: int = 8 * 2**20  # per priority, estimated from characters; a request alone is always let in
+    conversion_folder: Path | None = None  # where GGUF files are kept as safetensors; needed for GGUF only

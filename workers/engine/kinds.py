@@ -1,0 +1,57 @@
+"""The kinds of models: what each one's scores mean and who computes them. A new kind is a row in both tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workers.engine.counters import Counters
+from workers.engine.embedding_cache import EmbeddingCache
+from workers.engine.errors import EngineError
+from workers.engine.label_scoring import LabelRunner
+from workers.engine.loading import Checkpoint
+from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
+from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
+from workers.engine.sequence import Role
+from workers.engine.task_runner import TaskRunner
+
+Caches = dict[Role, EmbeddingCache]
+
+_SCALES = {
+    ModelKind.BI_ENCODER: Scale.COSINE,
+    ModelKind.LATE_INTERACTION: Scale.MAXSIM,
+    ModelKind.GENERATIVE: Scale.PROBABILITY,
+}
+_RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
+    ModelKind.BI_ENCODER: PoolingRunner,
+    ModelKind.LATE_INTERACTION: PoolingRunner,
+    ModelKind.GENERATIVE: lambda spec, checkpoint, info, _, counters: LabelRunner(spec, checkpoint, info, counters),
+}
+_USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
+
+
+def build_runner(
+    spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, caches: Caches, counters: Counters
+) -> TaskRunner:
+    if spec.kind not in _RUNNERS:
+        raise EngineError("unsupported_kind", f"'{spec.kind}' models are not scored yet.")
+    return _RUNNERS[spec.kind](spec, checkpoint, info, caches, counters)
+
+
+def describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds: float) -> ModelInfo:
+    runner = checkpoint.runner
+    return ModelInfo(
+        name=spec.name,
+        kind=spec.kind,
+        scale=_SCALES[spec.kind],
+        revision=checkpoint.revision,
+        generation=generation,
+        architecture=runner.model.config.model_type,
+        execution=runner.execution,
+        dtype=str(runner.dtype).removeprefix("torch."),
+        device=str(runner.device),
+        gpu_maxsim=spec.gpu_maxsim,
+        maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim) if spec.kind in _USES_MAXSIM else None,
+        max_length=checkpoint.max_length,
+        weight_bytes=checkpoint.weight_bytes,
+        load_seconds=seconds,
+    )

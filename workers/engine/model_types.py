@@ -1,0 +1,82 @@
+"""What a model is at the border: its registration, and what it turned out to be once loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class ModelKind(StrEnum):
+    CROSS_ENCODER = "cross-encoder"
+    BI_ENCODER = "bi-encoder"
+    LATE_INTERACTION = "late-interaction"
+    SPARSE = "sparse"
+    HYBRID = "hybrid"
+    LISTWISE = "listwise"
+    CLASSIFIER = "classifier"
+    GENERATIVE = "generative"
+
+
+class Scale(StrEnum):
+    """What a score means, so that nobody compares a cosine with a probability."""
+
+    COSINE = "cosine"
+    DOT = "dot"  # of sparse vectors
+    FUSED = "fused"  # a weighted sum of several
+    MAXSIM = "maxsim"
+    LOGIT = "logit"  # no activation
+    PROBABILITY = "probability"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """How to load one registered model. ``folder`` holds config, tokenizer, safetensors; or ``gguf_file``."""
+
+    name: str
+    folder: Path
+    kind: ModelKind
+    gguf_file: str | None = None
+    dtype: str = "auto"  # auto | float32 | bfloat16 | float16
+    device: str = "auto"  # auto | cpu | cuda | cuda:N
+    max_length: int | None = None  # tokens including special ones; None: the folder's own limit
+    gpu_maxsim: bool = True
+    template: str = ""  # generative: Jinja text with {{ query }} and {{ item }}
+    labels: tuple[str, ...] = ()  # generative: the first one is the positive label
+    positive_class: str = ""  # cross-encoders of two labels and more: the label whose share is the score
+    weights: tuple[float, float, float] | None = None  # hybrid: dense, sparse, late interaction; None: the family's own
+    check_order: bool = True  # False for checkpoints with random weights: the self-test then checks numbers only
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a loaded model turned out to be."""
+
+    name: str
+    kind: ModelKind
+    scale: Scale
+    revision: str  # content hash of the folder's files
+    generation: int  # grows with every load of weights under this name
+    architecture: str
+    execution: str  # "packed" | "padded"
+    dtype: str
+    device: str
+    gpu_maxsim: bool  # wanted
+    maxsim_backend: str | None  # in force: "cpu" | "cuda"; None where MaxSim plays no part
+    max_length: int
+    weight_bytes: int
+    load_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestCheck:
+    name: str
+    passed: bool
+    detail: str  # one sentence with the numbers
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestReport:
+    passed: bool
+    checks: tuple[SelfTestCheck, ...]
+    golden_scores: tuple[float, ...]  # raw scores of the self-test pairs at registration
