@@ -30,7 +30,7 @@ from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
 from workers.engine.templates import Prompt, PromptTemplate, default_template
 from workers.engine.tokenizer import TextTokenizer
 from workers.engine.types import LabelScores, ScoringOptions, ScoringOutput, ScoringRequest
-from workers.engine.vocabulary import cap_logits, check_head, vocabulary_logsumexp
+from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
 
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
 
@@ -57,8 +57,6 @@ class LabelRunner(TaskRunner):
 
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
-        sample = checkpoint.tokenizer.encode("One short text.")
-        check_head(checkpoint.model, torch.tensor([sample], device=checkpoint.runner.device))
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._counters = counters

@@ -20,6 +20,7 @@ from workers.engine.gguf import as_safetensors
 from workers.engine.model_runner import ModelRunner
 from workers.engine.model_types import ModelKind, ModelSpec
 from workers.engine.tokenizer import TextTokenizer
+from workers.engine.vocabulary import check_head
 from workers.engine.weights import load_weights, read_json
 
 transformers_logging.set_verbosity_error()  # what its load report would say, we check and raise
@@ -74,6 +75,8 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
+    if spec.kind is ModelKind.GENERATIVE:
+        check_head(model, torch.tensor([samples[0]], device=device))
     body: Any = model.base_model
     runner = ModelRunner(body, device)
     runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
