@@ -12,8 +12,10 @@ from tests.engine.inside import late_runner_of, spec_of
 from tests.engine.tiny import CORPUS
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
 from workers.engine import maxsim as maxsim_module
-from workers.engine.embedding_cache import CachedEmbedding, CacheKey, EmbeddingCache, content_digest
+from workers.engine.embedding_cache import CachedEncoding, CacheKey, EmbeddingCache, content_digest
+from workers.engine.encoding import Encoding, Part
 from workers.engine.maxsim import maxsim
+from workers.engine.role import Role
 
 WORDS = " ".join(CORPUS[:5]).split()
 DOCUMENTS = tuple(" ".join(WORDS[i : i + 1 + 5 * i % 23]) for i in range(30))
@@ -58,12 +60,12 @@ def test_a_nan_stays_in_its_own_document_and_query() -> None:
     torch.testing.assert_close(scores[0, [0, 2]], clean[0, [0, 2]])
 
 
-def entry(tokens: int) -> CachedEmbedding:
-    return CachedEmbedding(torch.zeros(tokens, 8), tokens, 0)  # 32 bytes a token
+def entry(tokens: int) -> CachedEncoding:
+    return CachedEncoding(Encoding(tokens=torch.zeros(tokens, 8)), tokens, 0)  # 32 bytes a token
 
 
 def key(text: str, model: str = "m", generation: int = 1) -> CacheKey:
-    return CacheKey(model, generation, 512, content_digest(text))
+    return CacheKey(model, generation, Role.DOCUMENT, frozenset({Part.TOKENS}), 512, content_digest(text, ""))
 
 
 def test_the_cache_keeps_its_budget_and_evicts_the_least_recently_used() -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, ScoringRequest
 from workers.engine.loading import content_revision, load_checkpoint
 from workers.engine.packed_batch import Piece
-from workers.engine.pooling_runner import read_pooling
+from workers.engine.sentence_folder import read_pooling
 
 
 def refused(spec: ModelSpec, config: EngineConfig | None = None) -> EngineError:

@@ -152,7 +152,7 @@ def poisoned(tiny_folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("kind", ModelKind)
+@pytest.mark.parametrize("kind", [ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.GENERATIVE])
 @pytest.mark.parametrize("fault", ["nan", "infinity"])
 def test_s8_a_broken_number_fails_its_item_only(poisoned: dict[str, Path], kind: ModelKind, fault: str) -> None:
     architecture = "llama" if kind is ModelKind.GENERATIVE else "bert"

@@ -10,8 +10,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from workers.engine.encoding import Encoding, Part
+from workers.engine.role import Role
 from workers.engine.statistics import CacheStatistics
 
 
@@ -19,33 +19,35 @@ from workers.engine.statistics import CacheStatistics
 class CacheKey:
     model: str
     generation: int  # of the weights: a reload makes every older key unreachable
+    role: Role
+    parts: frozenset[Part]
     limit: int  # tokens of the text that were let in
     digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class CachedEmbedding:
-    vectors: Tensor  # [n, E], on the CPU, owning its memory
+class CachedEncoding:
+    encoding: Encoding  # on the CPU
     tokens: int
     truncated: int
 
     @property
     def bytes(self) -> int:
-        return self.vectors.numel() * self.vectors.element_size()
+        return self.encoding.bytes
 
 
-def content_digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+def content_digest(text: str, instruction: str) -> bytes:
+    return hashlib.blake2b(f"{instruction}\0{text}".encode(), digest_size=16).digest()
 
 
 class EmbeddingCache:
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._entries: OrderedDict[CacheKey, CachedEmbedding] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, CachedEncoding] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
         self._lock = threading.Lock()
 
-    def get(self, key: CacheKey) -> CachedEmbedding | None:
+    def get(self, key: CacheKey) -> CachedEncoding | None:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -55,7 +57,7 @@ class EmbeddingCache:
             self._entries.move_to_end(key)
             return entry
 
-    def put(self, key: CacheKey, entry: CachedEmbedding) -> None:
+    def put(self, key: CacheKey, entry: CachedEncoding) -> None:
         """Keep an entry. One larger than the whole budget is not kept."""
         if entry.bytes > self._budget:
             return

@@ -19,10 +19,11 @@ from workers.engine.kinds import build_runner, describe
 from workers.engine.loading import load_checkpoint
 from workers.engine.memory import give_memory_back
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.self_test import run_self_test
-from workers.engine.sequence import Role, Work, fail
+from workers.engine.sequence import Work, fail
 from workers.engine.statistics import EngineStatistics
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import PoolingOutput, PoolingRequest, Priority, ScoringOutput, ScoringRequest

@@ -1,9 +1,10 @@
-"""The kinds of models: what each one's scores mean and who computes them. A new kind is a row in both tables."""
+"""The kinds of models: what each one's scores mean and who computes them. A new kind is a row in these tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from workers.engine.colbert_folder import colbert_recipe
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError
@@ -11,7 +12,9 @@ from workers.engine.label_scoring import LabelRunner
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
-from workers.engine.sequence import Role
+from workers.engine.recipe import Recipe
+from workers.engine.role import Role
+from workers.engine.sentence_folder import sentence_recipe
 from workers.engine.task_runner import TaskRunner
 
 Caches = dict[Role, EmbeddingCache]
@@ -22,9 +25,12 @@ _SCALES = {
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
-    ModelKind.BI_ENCODER: PoolingRunner,
-    ModelKind.LATE_INTERACTION: PoolingRunner,
     ModelKind.GENERATIVE: lambda spec, checkpoint, info, _, counters: LabelRunner(spec, checkpoint, info, counters),
+}
+# Kinds that read one text at a time differ in their recipe only.
+_RECIPES: dict[ModelKind, Callable[[ModelSpec, Checkpoint], Recipe]] = {
+    ModelKind.BI_ENCODER: sentence_recipe,
+    ModelKind.LATE_INTERACTION: colbert_recipe,
 }
 _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 
@@ -32,6 +38,8 @@ _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 def build_runner(
     spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, caches: Caches, counters: Counters
 ) -> TaskRunner:
+    if spec.kind in _RECIPES:
+        return PoolingRunner(_RECIPES[spec.kind](spec, checkpoint), checkpoint, info, caches, counters)
     if spec.kind not in _RUNNERS:
         raise EngineError("unsupported_kind", f"'{spec.kind}' models are not scored yet.")
     return _RUNNERS[spec.kind](spec, checkpoint, info, caches, counters)

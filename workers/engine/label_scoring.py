@@ -25,7 +25,8 @@ from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.packed_batch import Piece
-from workers.engine.sequence import Prefix, Role, Sequence, Work
+from workers.engine.role import Role
+from workers.engine.sequence import Prefix, Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
 from workers.engine.templates import Prompt, PromptTemplate, default_template
 from workers.engine.tokenizer import TextTokenizer
@@ -95,12 +96,12 @@ class LabelRunner(TaskRunner):
             for query, document in pairs
         ]
         refuse_too_long(
-            request,
+            options.truncation,
             "documents",
             {d: p.truncated for (_, d), p in zip(pairs, prompts, strict=True) if p and p.truncated},
         )
         refuse_too_long(
-            request,
+            options.truncation,
             "queries",
             {q: p.query_truncated for (q, _), p in zip(pairs, prompts, strict=True) if p and p.query_truncated},
         )

@@ -19,7 +19,8 @@ from torch import Tensor
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
 from workers.engine.maxsim import maxsim
-from workers.engine.sequence import EmbeddingResults, Role, Sequence
+from workers.engine.role import Role
+from workers.engine.sequence import EmbeddingResults, Sequence
 
 CPU = torch.device("cpu")
 
@@ -104,14 +105,14 @@ class LateInteractionRunner:
     def _score(
         self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]
     ) -> None:
-        """Write ``results.scores``: all queries against these documents, or pairwise each document's own."""
+        """Write ``results.maxsim``: all queries against these documents, or pairwise each document's own."""
         if results.pairs is None:
             if reservation.packed is None:
                 reservation.order = sorted(reservation.queries)
                 reservation.packed = torch.cat([reservation.queries[index] for index in reservation.order])
             lengths = [len(reservation.queries[index]) for index in reservation.order]
             block = self._maxsim(results, reservation.packed, lengths, [vectors for _, vectors in documents])
-            results.scores[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
+            results.maxsim[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
             return
         # By query: the pairs that its documents of this micro-batch stand for.
         partners: dict[int, list[tuple[int, Tensor]]] = {}
@@ -121,7 +122,7 @@ class LateInteractionRunner:
         for query, pairs in partners.items():
             if query in reservation.queries:  # an empty query has none, and its pairs stay NaN
                 own = reservation.queries[query]
-                results.scores[[pair for pair, _ in pairs]] = self._maxsim(
+                results.maxsim[[pair for pair, _ in pairs]] = self._maxsim(
                     results, own, [len(own)], [v for _, v in pairs]
                 )[0]
 

@@ -45,9 +45,9 @@ def pair_indices(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], npt.NDA
     return np.arange(queries), np.arange(queries)
 
 
-def refuse_too_long(request: ScoringRequest, side: str, cut: dict[int, int]) -> None:
+def refuse_too_long(truncation: Truncation, side: str, cut: dict[int, int]) -> None:
     """Raise if the request forbids truncation and some texts (index: tokens over the limit) need it."""
-    if request.options.truncation is Truncation.ERROR and cut:
+    if truncation is Truncation.ERROR and cut:
         named = ", ".join(f"{side}[{index}] by {tokens}" for index, tokens in sorted(cut.items())[:8])
         raise EngineError(
             "too_long",
@@ -93,7 +93,7 @@ def assemble_output(
         scale=info.scale,
         prompt_tokens=prompt_tokens,
         cached_documents=cached_documents,
-        timings=_timings(work),
+        timings=timings_of(work),
         backend="cuda+cpu-maxsim" if device == "cuda" and _maxsim_on_cpu(info, fallback) else device,
         fallback=fallback,
         dtype=info.dtype,
@@ -105,7 +105,7 @@ def _maxsim_on_cpu(info: ModelInfo, fallback: str | None) -> bool:
     return info.maxsim_backend is not None and (fallback is not None or info.maxsim_backend == "cpu")
 
 
-def _timings(work: Work) -> Timings:
+def timings_of(work: Work) -> Timings:
     now = time.monotonic()
     return Timings(
         queue=1000 * max(0.0, (work.started or work.prepared) - work.prepared),

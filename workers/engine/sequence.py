@@ -10,16 +10,16 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from workers.engine.embedding_cache import CacheKey
+from workers.engine.encoding import Encoding, Part
 from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.role import Role
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import PoolingRequest, ScoringRequest
 
@@ -27,12 +27,6 @@ _KEYS = itertools.count()
 _VECTORS_PER_TOKEN = (
     8  # a cached document costs MaxSim only: about this many of its vectors weigh as much as one token's forward
 )
-
-
-class Role(Enum):
-    QUERY = "query"
-    DOCUMENT = "document"
-    PROMPT = "prompt"
 
 
 @dataclass(eq=False, slots=True)
@@ -47,17 +41,20 @@ class Sequence:
     work: Work
     role: Role
     index: int  # among the request's distinct queries or documents; for a prompt: the pair
-    token_ids: list[int]  # without the prefix; empty when ``embedding`` came from a cache
+    token_ids: list[int]  # without the prefix; empty when ``encoding`` came from a cache
+    tokens: int = 0  # what they were when it was encoded, from a cache too
     truncated: int = 0
     prefix: Prefix | None = None
     cache_key: CacheKey | None = None
-    embedding: Tensor | None = None  # [n, E]
+    parts: frozenset[Part] = frozenset()  # what its text is to become
+    encoding: Encoding | None = None
 
     @property
     def cost(self) -> int:
         """Tokens that a micro-batch is charged for it, the prefix apart."""
-        if self.embedding is not None:
-            return 1 + len(self.embedding) // _VECTORS_PER_TOKEN
+        if self.encoding is not None:
+            vectors = self.encoding.tokens
+            return 1 if vectors is None else 1 + len(vectors) // _VECTORS_PER_TOKEN
         return len(self.token_ids)
 
     @property
@@ -72,9 +69,9 @@ class EmbeddingResults:
 
     query_of: npt.NDArray[np.intp]  # for each submitted query its distinct index; -1: empty
     document_of: npt.NDArray[np.intp]
-    scores: npt.NDArray[np.float32]  # [distinct queries, distinct documents], pairwise: [P]; NaN until scored
+    maxsim: npt.NDArray[np.float32]  # [distinct queries, distinct documents], pairwise: [P]; NaN until scored
     pairs: dict[int, list[tuple[int, int]]] | None  # pairwise: a document's (pair, query); None for a matrix
-    vectors: dict[tuple[Role, int], Tensor] = field(default_factory=dict)  # sentence embeddings, [E]
+    encodings: dict[tuple[Role, int], Encoding] = field(default_factory=dict)  # the parts that ``finish`` compares
     truncated: dict[tuple[Role, int], int] = field(default_factory=dict)
     tokens: int = 0
     cached_documents: int = 0
@@ -88,6 +85,14 @@ class EmbeddingResults:
         """Tokens cut from each submitted text of that role."""
         places = self.query_of if role is Role.QUERY else self.document_of
         return np.array([self.truncated.get((role, int(place)), 0) for place in places], dtype=np.int32)
+
+
+@dataclass(eq=False, slots=True)
+class PoolingResults:
+    """What single texts gather, by the place submitted; blank ones have no sequence."""
+
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    tokens: int = 0
 
 
 @dataclass(eq=False, slots=True)

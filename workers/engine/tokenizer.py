@@ -29,10 +29,11 @@ _SAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One text's ids, at most the limit asked for, and how many were cut."""
+    """One text's ids with what is put around them. ``own`` are the text's, at most the limit asked for."""
 
     ids: list[int]
     truncated: int
+    own: int
 
 
 def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
@@ -163,7 +164,7 @@ class TextTokenizer:
             ids = self.encode(part)
             total += len(ids)
             kept += ids[: max(0, limit - len(kept))]
-        return Tokens([*self.prefix_ids, *kept, *self.suffix_ids], total - len(kept))
+        return Tokens([*self.prefix_ids, *kept, *self.suffix_ids], total - len(kept), len(kept))
 
 
 def _surroundings(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:

@@ -1,0 +1,82 @@
+"""The answer to a pooling request: per text what it became, in the order submitted.
+
+Shapes: E dimensions, n tokens, k token ids, K labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from workers.engine.encoding import Encoding
+from workers.engine.errors import EngineError
+from workers.engine.model_types import ModelInfo
+from workers.engine.outputs import timings_of
+from workers.engine.sequence import PoolingResults, Work
+from workers.engine.types import ItemStatus, PooledText, PoolingOptions, PoolingOutput
+
+_NON_FINITE = "non_finite_value"
+
+
+def assemble_pooling(work: Work, info: ModelInfo, labels: tuple[str, ...] = ()) -> PoolingOutput:
+    """A text with a value that is no finite number fails by itself."""
+    request, results = work.pooling, work.results
+    data = [_pooled_text(results, index, request.options) for index in range(len(request.inputs))]
+    return PoolingOutput(
+        data=tuple(data),
+        errors={i: _NON_FINITE for i, text in enumerate(data) if text.status is ItemStatus.FAILED},
+        labels=labels,
+        prompt_tokens=results.tokens,
+        timings=timings_of(work),
+        backend=info.device.split(":")[0],
+        dtype=info.dtype,
+        revision=info.revision,
+    )
+
+
+def _pooled_text(results: PoolingResults, index: int, options: PoolingOptions) -> PooledText:
+    sequence = results.sequences.get(index)
+    if sequence is None or sequence.encoding is None:
+        return PooledText(ItemStatus.EMPTY)
+    fields = _fields(sequence.encoding, options)
+    if not all(_is_finite(value) for value in fields.values()):
+        return PooledText(ItemStatus.FAILED, truncated_tokens=sequence.truncated)
+    kept = sequence.encoding.kept_token_ids
+    return PooledText(
+        ItemStatus.TRUNCATED if sequence.truncated else ItemStatus.OK,
+        token_ids=() if kept is None else tuple(int(i) for i in kept),
+        truncated_tokens=sequence.truncated,
+        **fields,
+    )
+
+
+def _fields(encoding: Encoding, options: PoolingOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if encoding.dense is not None:
+        found["vector"] = _numbers(_shortened(encoding.dense, options))
+    if encoding.tokens is not None:
+        found["token_vectors"] = _numbers(_shortened(encoding.tokens, options))
+    return found
+
+
+def _shortened(vectors: Tensor, options: PoolingOptions) -> Tensor:
+    """The first so many dimensions, normalised again if the whole was or if it is asked for."""
+    width, wanted = vectors.shape[-1], options.dimensions
+    if wanted is not None and not 1 <= wanted <= width:
+        raise EngineError(
+            "bad_dimensions", f"The vectors have {width} dimensions, {wanted} were asked for. Give 1 to {width}."
+        )
+    short = vectors[..., :wanted].float()
+    return F.normalize(short, dim=-1) if options.normalize or wanted is not None else short
+
+
+def _numbers(tensor: Tensor) -> npt.NDArray[np.float32]:
+    return tensor.to(device="cpu", dtype=torch.float32).numpy()
+
+
+def _is_finite(value: npt.NDArray[np.float32]) -> bool:
+    return bool(np.isfinite(value).all())
