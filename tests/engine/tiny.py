@@ -185,7 +185,10 @@ GENERATIVE = ("llama", "qwen3", "gemma2", "lfm2")  # the last two cap attention 
 def build(architecture: str, folder: Path) -> Path:
     """Write the checkpoint; weights are spread wide, so that tokens that see each other differ visibly."""
     make_model, make_tokenizer = BUILDERS[architecture]
-    tokenizer = make_tokenizer()
+    return save_random(make_model, make_tokenizer(), folder)
+
+
+def save_random(make_model: Callable[[int], PreTrainedModel], tokenizer: PreTrainedTokenizerFast, folder: Path) -> Path:
     torch.manual_seed(7)
     model = make_model(len(tokenizer))
     with torch.no_grad():

@@ -13,7 +13,7 @@ How a request becomes scores, and which file does what::
         forward              model_runner.py      packed, or padded where a load-time probe says so
           attention          attention.py         pieces of the row never see each other
         texts to encodings   recipe.py            a checkpoint's layout, poolers, weights, read by its family
-                             sentence_folder.py, colbert_folder.py
+                             sentence_folder.py, colbert_folder.py, sparse.py (own_head.py runs a head apart)
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            one GEMM, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept

@@ -15,6 +15,7 @@ from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.recipe import Recipe
 from workers.engine.role import Role
 from workers.engine.sentence_folder import sentence_recipe
+from workers.engine.sparse import sparse_recipe
 from workers.engine.task_runner import TaskRunner
 
 Caches = dict[Role, EmbeddingCache]
@@ -22,6 +23,7 @@ Caches = dict[Role, EmbeddingCache]
 _SCALES = {
     ModelKind.BI_ENCODER: Scale.COSINE,
     ModelKind.LATE_INTERACTION: Scale.MAXSIM,
+    ModelKind.SPARSE: Scale.DOT,
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
@@ -31,6 +33,7 @@ _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Co
 _RECIPES: dict[ModelKind, Callable[[ModelSpec, Checkpoint], Recipe]] = {
     ModelKind.BI_ENCODER: sentence_recipe,
     ModelKind.LATE_INTERACTION: colbert_recipe,
+    ModelKind.SPARSE: sparse_recipe,
 }
 _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 

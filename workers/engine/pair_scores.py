@@ -35,6 +35,27 @@ def cosines(results: EmbeddingResults, options: ScoringOptions) -> Scores:
     return np.einsum("pe,pe->p", queries[results.query_of], documents[results.document_of])
 
 
+def sparse_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    """Dot products of sparse vectors, summed in float64: a pair's score does not depend on its company."""
+    queries, documents = (_sparse_vectors(results, role) for role in (Role.QUERY, Role.DOCUMENT))
+    if results.pairs is not None:
+        pairs = zip(results.query_of, results.document_of, strict=True)
+        each = [_product(queries.get(int(q)), documents.get(int(d))) for q, d in pairs]
+        return np.array(each, dtype=np.float32)
+    scores = np.full((1 + results.query_of.max(), 1 + results.document_of.max()), np.nan, dtype=np.float32)
+    places = sorted(documents)
+    owner = np.repeat(np.arange(len(places)), [len(documents[place][0]) for place in places])
+    token_ids = np.concatenate([documents[place][0] for place in places])
+    weights = np.concatenate([documents[place][1] for place in places])
+    highest = max(int(ids.max(initial=0)) for ids in (token_ids, *(ids for ids, _ in queries.values())))
+    for query, (ids, own) in queries.items():
+        by_token = np.zeros(1 + highest)  # [V]
+        by_token[ids] = own
+        products = np.bincount(owner, weights=by_token[token_ids] * weights, minlength=len(places))
+        scores[query, places] = products if np.isfinite(own).all() else np.nan
+    return scores
+
+
 def _maxsim(results: EmbeddingResults, options: ScoringOptions) -> Scores:
     return results.maxsim
 
@@ -42,7 +63,26 @@ def _maxsim(results: EmbeddingResults, options: ScoringOptions) -> Scores:
 _COMPARISONS: dict[Part, Callable[[EmbeddingResults, ScoringOptions], Scores]] = {
     Part.DENSE: cosines,
     Part.TOKENS: _maxsim,
+    Part.SPARSE: sparse_products,
 }
+
+
+_SparseArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+
+
+def _sparse_vectors(results: EmbeddingResults, role: Role) -> dict[int, _SparseArrays]:
+    return {
+        index: (encoding.sparse.token_ids.cpu().numpy(), encoding.sparse.weights.double().cpu().numpy())
+        for (owner, index), encoding in results.encodings.items()
+        if owner is role and encoding.sparse is not None
+    }
+
+
+def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> float:
+    if query is None or document is None or not (np.isfinite(query[1]).all() and np.isfinite(document[1]).all()):
+        return float("nan")
+    _, ours, theirs = np.intersect1d(query[0], document[0], assume_unique=True, return_indices=True)
+    return float(query[1][ours] @ document[1][theirs])
 
 
 def _unit_rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:

@@ -60,6 +60,8 @@ def _fields(encoding: Encoding, options: PoolingOptions) -> dict[str, Any]:
         found["vector"] = _numbers(_shortened(encoding.dense, options))
     if encoding.tokens is not None:
         found["token_vectors"] = _numbers(_shortened(encoding.tokens, options))
+    if encoding.sparse is not None:
+        found["sparse"] = (encoding.sparse.token_ids.cpu().numpy(), _numbers(encoding.sparse.weights))
     return found
 
 
@@ -78,5 +80,5 @@ def _numbers(tensor: Tensor) -> npt.NDArray[np.float32]:
     return tensor.to(device="cpu", dtype=torch.float32).numpy()
 
 
-def _is_finite(value: npt.NDArray[np.float32]) -> bool:
-    return bool(np.isfinite(value).all())
+def _is_finite(value: npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in (value if isinstance(value, tuple) else (value,)))
