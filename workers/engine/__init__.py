@@ -13,15 +13,17 @@ How a request becomes scores, and which file does what::
         forward              model_runner.py      packed, or padded where a load-time probe says so
           attention          attention.py         pieces of the row never see each other
         texts to encodings   recipe.py            a checkpoint's layout, poolers, weights, read by its family
-                             sentence_folder.py, colbert_folder.py, sparse.py (own_head.py runs a head apart)
+                             sentence_folder.py, colbert_folder.py, hybrid.py,
+                             sparse.py (own_head.py runs a head apart)
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            one GEMM, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
       finish                 pair_scores.py       the parts of two encodings to one score          (postprocess thread)
                              outputs.py, pooling_output.py   order submitted, per-item status, timings
 
-    Engine.load              loading.py           folder to model (weights.py, gguf.py); kinds.py is the table
-                                                  of kinds, architectures.py of architectures
+    Engine.load              loading.py           folder to model (weights.py, gguf.py, pickled_weights.py);
+                                                  kinds.py is the table of kinds, architectures.py of
+                                                  architectures
     Engine.self_test         self_test.py         what a model must show before it is served
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,

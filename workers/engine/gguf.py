@@ -40,7 +40,7 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
         )
         _save_plain(model, unfinished)
         AutoTokenizer.from_pretrained(folder, gguf_file=gguf_file, local_files_only=True).save_pretrained(unfinished)
-        _publish(unfinished, target)
+        publish(unfinished, target)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
@@ -59,7 +59,7 @@ def _save_plain(model: PreTrainedModel, folder: Path) -> None:
     )
 
 
-def _publish(unfinished: Path, target: Path) -> None:
+def publish(unfinished: Path, target: Path) -> None:
     """Atomic, so that nobody ever loads half a conversion; where another process was first, its copy is the same."""
     try:
         unfinished.rename(target)

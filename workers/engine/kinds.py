@@ -8,6 +8,7 @@ from workers.engine.colbert_folder import colbert_recipe
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError
+from workers.engine.hybrid import hybrid_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
@@ -24,6 +25,7 @@ _SCALES = {
     ModelKind.BI_ENCODER: Scale.COSINE,
     ModelKind.LATE_INTERACTION: Scale.MAXSIM,
     ModelKind.SPARSE: Scale.DOT,
+    ModelKind.HYBRID: Scale.FUSED,
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
@@ -34,6 +36,7 @@ _RECIPES: dict[ModelKind, Callable[[ModelSpec, Checkpoint], Recipe]] = {
     ModelKind.BI_ENCODER: sentence_recipe,
     ModelKind.LATE_INTERACTION: colbert_recipe,
     ModelKind.SPARSE: sparse_recipe,
+    ModelKind.HYBRID: hybrid_recipe,
 }
 _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 

@@ -40,8 +40,10 @@ class Reservation:
 class LateInteractionRunner:
     """MaxSim over reserved queries; composed into the pooling runner. ``gpu_maxsim`` may change at any time."""
 
-    def __init__(self, device: torch.device, counters: Counters, *, gpu_maxsim: bool) -> None:
+    def __init__(self, device: torch.device, counters: Counters, *, gpu_maxsim: bool, mean: bool = False) -> None:
+        """``mean``: scores are divided by the number of the query's vectors."""
         self._device = device
+        self._mean = mean
         self._counters = counters
         self.gpu_maxsim = gpu_maxsim
         self._reservations: dict[int, Reservation] = {}
@@ -127,6 +129,12 @@ class LateInteractionRunner:
                 )[0]
 
     def _maxsim(
+        self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]
+    ) -> npt.NDArray[np.float32]:
+        scores = self._sums(results, queries, lengths, documents)
+        return scores / np.array(lengths, dtype=np.float32)[:, None] if self._mean else scores
+
+    def _sums(
         self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]
     ) -> npt.NDArray[np.float32]:
         """On the model's device if that is wanted and works, else on the CPU with the reason written down."""

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
+from workers.engine import pickled_weights
 from workers.engine.architectures import position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
@@ -27,6 +28,7 @@ transformers_logging.set_verbosity_error()  # what its load report would say, we
 transformers_logging.disable_progress_bar()
 
 _CONTENT = (".json", ".txt", ".model", ".safetensors", ".gguf", ".jinja")
+_PICKLED = ("sparse_linear.pt", "colbert_linear.pt", pickled_weights.NAME)  # a hybrid's; no other kind reads them
 _SAMPLES = (
     "One short text.",
     "The quick brown fox jumps over the lazy dog.",
@@ -58,6 +60,8 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         )
     revision = content_revision(spec.folder, spec.gguf_file)
     folder = as_safetensors(spec.folder, spec.gguf_file, config.conversion_folder) if spec.gguf_file else spec.folder
+    if spec.kind is ModelKind.HYBRID:
+        folder = pickled_weights.as_safetensors_folder(folder, revision, config.conversion_folder)
     if not (folder / "config.json").is_file():
         raise EngineError("checkpoint_incomplete", f"{folder} has no config.json. Give the folder of one model.")
     if not any(folder.glob("*.safetensors")):
@@ -94,7 +98,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
 def content_revision(folder: Path, gguf_file: str | None = None) -> str:
     """A hash over names and contents of what defines the model; where the folder lies plays no part."""
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in _CONTENT and p.is_file()):
+    for path in sorted(p for p in folder.rglob("*") if (p.suffix in _CONTENT or p.name in _PICKLED) and p.is_file()):
         if path.suffix == ".gguf" and path.name != gguf_file:
             continue
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0")

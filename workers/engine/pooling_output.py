@@ -4,6 +4,7 @@ Shapes: E dimensions, n tokens, k token ids, K labels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from workers.engine.types import ItemStatus, PooledText, PoolingOptions, Pooling
 _NON_FINITE = "non_finite_value"
 
 
-def assemble_pooling(work: Work, info: ModelInfo, labels: tuple[str, ...] = ()) -> PoolingOutput:
+def assemble_pooling(
+    work: Work, info: ModelInfo, labels: tuple[str, ...], activation: Callable[[Tensor], Tensor] | None
+) -> PoolingOutput:
     """A text with a value that is no finite number fails by itself."""
     request, results = work.pooling, work.results
-    data = [_pooled_text(results, index, request.options) for index in range(len(request.inputs))]
+    data = [_pooled_text(results, index, request.options, activation) for index in range(len(request.inputs))]
     return PoolingOutput(
         data=tuple(data),
         errors={i: _NON_FINITE for i, text in enumerate(data) if text.status is ItemStatus.FAILED},
@@ -38,11 +41,13 @@ def assemble_pooling(work: Work, info: ModelInfo, labels: tuple[str, ...] = ()) 
     )
 
 
-def _pooled_text(results: PoolingResults, index: int, options: PoolingOptions) -> PooledText:
+def _pooled_text(
+    results: PoolingResults, index: int, options: PoolingOptions, activation: Callable[[Tensor], Tensor] | None
+) -> PooledText:
     sequence = results.sequences.get(index)
     if sequence is None or sequence.encoding is None:
         return PooledText(ItemStatus.EMPTY)
-    fields = _fields(sequence.encoding, options)
+    fields = _fields(sequence.encoding, options, activation)
     if not all(_is_finite(value) for value in fields.values()):
         return PooledText(ItemStatus.FAILED, truncated_tokens=sequence.truncated)
     kept = sequence.encoding.kept_token_ids
@@ -54,8 +59,15 @@ def _pooled_text(results: PoolingResults, index: int, options: PoolingOptions) -
     )
 
 
-def _fields(encoding: Encoding, options: PoolingOptions) -> dict[str, Any]:
+def _fields(
+    encoding: Encoding, options: PoolingOptions, activation: Callable[[Tensor], Tensor] | None
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    for name in ("classes", "token_classes"):
+        logits: Tensor | None = getattr(encoding, name)
+        if logits is not None:
+            wanted = activation if options.use_activation else None
+            found[name] = _numbers(logits if wanted is None else wanted(logits.float()))
     if encoding.dense is not None:
         found["vector"] = _numbers(_shortened(encoding.dense, options))
     if encoding.tokens is not None:

@@ -50,7 +50,9 @@ class PoolingRunner(TaskRunner):
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
         if Part.TOKENS in recipe.weights:
-            self.late_interaction = LateInteractionRunner(self._model.device, counters, gpu_maxsim=info.gpu_maxsim)
+            self.late_interaction = LateInteractionRunner(
+                self._model.device, counters, gpu_maxsim=info.gpu_maxsim, mean=recipe.mean_maxsim
+            )
         self._kept_for_finish = frozenset(recipe.weights) - {Part.TOKENS}
 
     def set_gpu_maxsim(self, wanted: bool) -> None:
@@ -90,7 +92,7 @@ class PoolingRunner(TaskRunner):
 
     def finish(self, work: Work) -> ScoringOutput | PoolingOutput:
         if isinstance(work.request, PoolingRequest):
-            return assemble_pooling(work, self.info)
+            return assemble_pooling(work, self.info, self._recipe.labels, self._recipe.activation)
         results: EmbeddingResults = work.results
         pair_queries, pair_documents = pair_indices(work.request)
         queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]

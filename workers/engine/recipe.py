@@ -5,7 +5,7 @@ Shapes: T tokens on the row, N sequences, E hidden."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -49,6 +49,11 @@ class Recipe:
     tasks: Mapping[PoolingTask, frozenset[Part]]
     weights: Mapping[Part, float] = field(default_factory=dict)  # a score is their weighted sum; none: pairs have none
     takes_instruction: bool = False
+    mean_maxsim: bool = False  # MaxSim over the number of the query's vectors
+    labels: tuple[str, ...] = ()  # K, classification only
+    activation: Callable[[Tensor], Tensor] | None = (
+        None  # of class logits [..., K]; None: they are answered as they are
+    )
 
 
 class PlainLayout:
