@@ -5,6 +5,7 @@ How a request becomes scores, and which file does what::
     Engine.submit            engine.py            finds the model, admits the request, returns a future
       prepare                pooling_runner.py    distinct texts, cache look-ups, token ids        (preprocess threads)
                              label_scoring.py     prompts, shared prefixes
+                             listwise_runner.py   blocks of passages read together (listwise_prompt.py)
         texts to ids         tokenizer.py         control tokens never come from a text
         prompts              templates.py         only the item is ever cut
       wait                   scheduler.py         fair shares of a token budget, interactive first

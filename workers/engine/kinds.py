@@ -10,6 +10,7 @@ from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError
 from workers.engine.hybrid import hybrid_recipe
 from workers.engine.label_scoring import LabelRunner
+from workers.engine.listwise_runner import ListwiseRunner
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
@@ -26,9 +27,11 @@ _SCALES = {
     ModelKind.LATE_INTERACTION: Scale.MAXSIM,
     ModelKind.SPARSE: Scale.DOT,
     ModelKind.HYBRID: Scale.FUSED,
+    ModelKind.LISTWISE: Scale.COSINE,
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
+    ModelKind.LISTWISE: lambda _, checkpoint, info, __, counters: ListwiseRunner(checkpoint, info, counters),
     ModelKind.GENERATIVE: lambda spec, checkpoint, info, _, counters: LabelRunner(spec, checkpoint, info, counters),
 }
 # Kinds that read one text at a time differ in their recipe only.

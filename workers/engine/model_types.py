@@ -67,6 +67,11 @@ class ModelInfo:
     weight_bytes: int
     load_seconds: float
 
+    @property
+    def reads_lists(self) -> bool:
+        """A document's score depends on the others of its request, their order and their number."""
+        return self.kind is ModelKind.LISTWISE
+
 
 @dataclass(frozen=True, slots=True)
 class SelfTestCheck:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from workers.engine.model_types import ModelSpec, SelfTestCheck, SelfTestReport
+from workers.engine.model_types import ModelKind, ModelSpec, SelfTestCheck, SelfTestReport
 from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
 
 # (query, a passage that answers it, one that has nothing to do with it)
@@ -32,26 +32,40 @@ EXAMPLES = (
 # Allowed difference per unit of score between two runs of the same pair in different batches.
 _TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 
+_NOT_OF_LISTS = tuple(
+    SelfTestCheck(name, True, f"Not checked: a listwise model reads a query's passages together, so {what} scores.")
+    for name, what in (("alone", "their company changes"), ("order_invariance", "their order changes"))
+)
+
 
 def run_self_test(score: Callable[[ScoringRequest], ScoringOutput], spec: ModelSpec, dtype: str) -> SelfTestReport:
     """``score`` must compute afresh: a cached embedding would make every comparison agree."""
     queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
     documents = tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
     together = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
+    tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(together).max()))
+    if spec.kind is ModelKind.LISTWISE:
+        again = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
+        return _report(together, spec, (_same("repeat", together, again, tolerance, "once more"), *_NOT_OF_LISTS))
     alone = np.array(
         [score(ScoringRequest(spec.name, (q,), (d,))).raw_scores[0] for q, d in zip(queries, documents, strict=True)]
     )
     reverse = score(ScoringRequest(spec.name, queries[::-1], documents[::-1], Pairing.PAIRWISE)).raw_scores[::-1]
-    tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(together).max()))
     checks = (
-        _finite(together),
-        _order(together)
-        if spec.check_order
-        else SelfTestCheck("order", True, "Not checked: the weights are registered as random."),
         _same("alone", together, alone, tolerance, "scored alone and with the others"),
         _same("order_invariance", together, reverse, tolerance, "in reverse order"),
     )
-    return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in together))
+    return _report(together, spec, checks)
+
+
+def _report(scores: npt.NDArray[np.float32], spec: ModelSpec, comparisons: tuple[SelfTestCheck, ...]) -> SelfTestReport:
+    order = (
+        _order(scores)
+        if spec.check_order
+        else SelfTestCheck("order", True, "Not checked: the weights are registered as random.")
+    )
+    checks = (_finite(scores), order, *comparisons)
+    return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in scores))
 
 
 def _finite(scores: npt.NDArray[np.float32]) -> SelfTestCheck:

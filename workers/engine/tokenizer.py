@@ -111,6 +111,12 @@ class TextTokenizer:
         self._can_cut = [i for part in segments(_SAMPLE, 20) for i in self.encode(part)] == plain
 
     @property
+    def size(self) -> int:
+        """Ids of the vocabulary, control tokens too."""
+        size: int = self._whole.get_vocab_size(with_added_tokens=True)
+        return size
+
+    @property
     def special_count(self) -> int:
         return len(self.prefix_ids) + len(self.suffix_ids)
 

@@ -125,6 +125,7 @@ class ScoringOutput:
     fallback: str | None  # why the wanted GPU MaxSim did not run
     dtype: str
     revision: str
+    blocks: npt.NDArray[np.int32] | None = None  # [P], listwise: pairs of one number were read together; -1: not read
 
 
 @dataclass(frozen=True, slots=True)
