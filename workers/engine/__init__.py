@@ -15,12 +15,12 @@ How a request becomes scores, and which file does what::
           attention          attention.py         pieces of the row never see each other
         texts to encodings   recipe.py            a checkpoint's layout, poolers, weights, read by its family
                              sentence_folder.py, colbert_folder.py, hybrid.py,
-                             sparse.py (own_head.py runs a head apart)
+                             sparse.py, classification.py (own_head.py and heads.py run heads apart)
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            one GEMM, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
       finish                 pair_scores.py       the parts of two encodings to one score          (postprocess thread)
-                             outputs.py, pooling_output.py   order submitted, per-item status, timings
+                             outputs.py, pooling_output.py, spans.py   order submitted, per-item status, timings
 
     Engine.load              loading.py           folder to model (weights.py, gguf.py, pickled_weights.py);
                                                   kinds.py is the table of kinds, architectures.py of
@@ -51,6 +51,7 @@ from workers.engine.types import (
     ScoringOptions,
     ScoringOutput,
     ScoringRequest,
+    Span,
     TextRole,
     Truncation,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "ScoringOutput",
     "ScoringRequest",
     "SelfTestReport",
+    "Span",
     "TextRole",
     "Truncation",
 ]

@@ -22,7 +22,7 @@ from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
-from workers.engine.self_test import run_self_test
+from workers.engine.self_test import run_pooling_self_test, run_self_test
 from workers.engine.sequence import Work, fail
 from workers.engine.statistics import EngineStatistics
 from workers.engine.task_runner import TaskRunner
@@ -135,13 +135,21 @@ class Engine:
         return work.future
 
     def self_test(self, name: str) -> SelfTestReport:
-        """Score known pairs and compare; blocks. Clears the model's caches: a copy would agree with itself."""
+        """Score known pairs, or classify known texts, and compare; blocks. Clears the model's caches: a copy would
+        agree with itself."""
         model = self._model(name)
 
         def score_afresh(request: ScoringRequest) -> ScoringOutput:
             self._clear_caches(name)
             return self.submit(request).result()
 
+        def pool_afresh(request: PoolingRequest) -> PoolingOutput:
+            self._clear_caches(name)
+            return self.submit_pooling(request).result()
+
+        if not model.task.scores_pairs:
+            task, tail = next(iter(model.task.tasks)), model.task.sample_tail
+            return run_pooling_self_test(pool_afresh, model.spec, model.info.dtype, task, tail)
         return run_self_test(score_afresh, model.spec, model.info.dtype)
 
     def statistics(self) -> EngineStatistics:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from workers.engine.classification import classifier_recipe
 from workers.engine.colbert_folder import colbert_recipe
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
@@ -28,6 +29,7 @@ _SCALES = {
     ModelKind.SPARSE: Scale.DOT,
     ModelKind.HYBRID: Scale.FUSED,
     ModelKind.LISTWISE: Scale.COSINE,
+    ModelKind.CLASSIFIER: Scale.PROBABILITY,  # of labels: it scores no pairs
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
@@ -40,6 +42,7 @@ _RECIPES: dict[ModelKind, Callable[[ModelSpec, Checkpoint], Recipe]] = {
     ModelKind.LATE_INTERACTION: colbert_recipe,
     ModelKind.SPARSE: sparse_recipe,
     ModelKind.HYBRID: hybrid_recipe,
+    ModelKind.CLASSIFIER: classifier_recipe,
 }
 _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 

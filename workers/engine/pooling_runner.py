@@ -44,6 +44,7 @@ class PoolingRunner(TaskRunner):
         super().__init__(info)
         self.tasks = recipe.tasks.keys()
         self.scores_pairs = bool(recipe.weights)
+        self.sample_tail = recipe.sample_tail
         self._recipe = recipe
         self._model = checkpoint.runner
         self._caches = caches
@@ -92,7 +93,9 @@ class PoolingRunner(TaskRunner):
 
     def finish(self, work: Work) -> ScoringOutput | PoolingOutput:
         if isinstance(work.request, PoolingRequest):
-            return assemble_pooling(work, self.info, self._recipe.labels, self._recipe.activation)
+            recipe = self._recipe
+            output = assemble_pooling(work, self.info, recipe.labels, recipe.activation)
+            return output if recipe.refine is None else recipe.refine(work.request, output)
         results: EmbeddingResults = work.results
         pair_queries, pair_documents = pair_indices(work.request)
         queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]

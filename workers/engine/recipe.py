@@ -16,7 +16,7 @@ from workers.engine.packed_batch import PackedBatch
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence as Waiting
 from workers.engine.tokenizer import TextTokenizer, Tokens
-from workers.engine.types import PoolingTask
+from workers.engine.types import PoolingOutput, PoolingRequest, PoolingTask
 
 
 class TextLayout(Protocol):
@@ -51,9 +51,9 @@ class Recipe:
     takes_instruction: bool = False
     mean_maxsim: bool = False  # MaxSim over the number of the query's vectors
     labels: tuple[str, ...] = ()  # K, classification only
-    activation: Callable[[Tensor], Tensor] | None = (
-        None  # of class logits [..., K]; None: they are answered as they are
-    )
+    activation: Callable[[Tensor], Tensor] | None = None  # of class logits [..., K]; None: answered as they are
+    refine: Callable[[PoolingRequest, PoolingOutput], PoolingOutput] | None = None  # what else the answer says
+    sample_tail: str = ""  # without which a text gives nothing to test
 
 
 class PlainLayout:

@@ -9,7 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.engine.model_types import ModelKind, ModelSpec, SelfTestCheck, SelfTestReport
-from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
+from workers.engine.types import (
+    Pairing,
+    PooledText,
+    PoolingOptions,
+    PoolingOutput,
+    PoolingRequest,
+    PoolingTask,
+    ScoringOutput,
+    ScoringRequest,
+)
 
 # (query, a passage that answers it, one that has nothing to do with it)
 EXAMPLES = (
@@ -58,6 +67,32 @@ def run_self_test(score: Callable[[ScoringRequest], ScoringOutput], spec: ModelS
     return _report(together, spec, checks)
 
 
+def run_pooling_self_test(
+    pool: Callable[[PoolingRequest], PoolingOutput], spec: ModelSpec, dtype: str, task: PoolingTask, tail: str
+) -> SelfTestReport:
+    """For a classifier, which scores no pairs: its logits for known texts with ``tail``, afresh each time."""
+    texts = tuple(text + tail for example in EXAMPLES for text in example)
+    options = PoolingOptions(use_activation=False)
+    together = [_logits(text) for text in pool(PoolingRequest(spec.name, texts, task, options=options)).data]
+    alone = [_logits(pool(PoolingRequest(spec.name, (text,), task, options=options)).data[0]) for text in texts]
+    reverse = [_logits(text) for text in pool(PoolingRequest(spec.name, texts[::-1], task, options=options)).data]
+    flat = np.concatenate(together)
+    tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(flat).max(initial=0.0)))
+    checks = (
+        _finite(flat),
+        SelfTestCheck("order", True, "Not checked: a classifier scores no passage for a query."),
+        _same("alone", flat, np.concatenate(alone), tolerance, "alone and with the others", "texts"),
+        _same("order_invariance", flat, np.concatenate(reverse[::-1]), tolerance, "in reverse order", "texts"),
+    )
+    best = tuple(float(logits.max(initial=-np.inf)) for logits in together)
+    return SelfTestReport(all(check.passed for check in checks), checks, best)
+
+
+def _logits(text: PooledText) -> npt.NDArray[np.float32]:
+    found = text.classes if text.classes is not None else text.token_classes
+    return np.full(1, np.nan, dtype=np.float32) if found is None else found.ravel()
+
+
 def _report(scores: npt.NDArray[np.float32], spec: ModelSpec, comparisons: tuple[SelfTestCheck, ...]) -> SelfTestReport:
     order = (
         _order(scores)
@@ -85,11 +120,16 @@ def _order(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
 
 
 def _same(
-    name: str, one: npt.NDArray[np.float32], other: npt.NDArray[np.float32], tolerance: float, how: str
+    name: str,
+    one: npt.NDArray[np.float32],
+    other: npt.NDArray[np.float32],
+    tolerance: float,
+    how: str,
+    what: str = "pairs",
 ) -> SelfTestCheck:
     difference = float(np.abs(one - other).max())
     return SelfTestCheck(
         name,
         bool(difference <= tolerance),
-        f"The same pairs {how} differ by at most {difference:.2g}; allowed is {tolerance:.2g}.",
+        f"The same {what} {how} differ by at most {difference:.2g}; allowed is {tolerance:.2g}.",
     )

@@ -24,6 +24,7 @@ class TaskRunner(ABC):
 
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
+    sample_tail = ""  # what a text must end with to give anything
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info

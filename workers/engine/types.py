@@ -152,6 +152,16 @@ class PoolingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring tokens of one label."""
+
+    label: str
+    score: float  # the mean of their shares
+    start: int  # characters of the text as it was sent
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class PooledText:
     """What one text became; the fields that the task does not give are None. n tokens, E dimensions, K labels."""
 
@@ -163,6 +173,7 @@ class PooledText:
     sparse: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]] | None = None  # token ids and weights, both [k]
     classes: npt.NDArray[np.float32] | None = None  # [K]
     token_classes: npt.NDArray[np.float32] | None = None  # [n, K]
+    spans: tuple[Span, ...] = ()  # token classifiers, from the shares
 
 
 @dataclass(frozen=True, slots=True)
