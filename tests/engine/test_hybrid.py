@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from tests.engine.inside import late_runner_of, record_rows
+from tests.engine.inside import record_rows
 from workers.engine import (
     Engine,
     EngineConfig,
@@ -154,11 +154,15 @@ def test_one_forward_pass_serves_all_parts(engine: Engine) -> None:
     assert len(rows) == 1
 
 
-def test_a_part_without_weight_is_not_computed(engine: Engine, hybrid_folder: Path) -> None:
-    with pytest.raises(AssertionError):
-        late_runner_of(engine, "dense")
-    output = engine.submit(ScoringRequest("dense", ("honey",), ("bees",))).result(60)
-    assert output.fallback is None  # no MaxSim, so none that fell back
+@pytest.mark.parametrize(("name", "size"), [("dense", 32 * 4), ("fused", None)])
+def test_a_part_without_weight_is_not_computed(hybrid_folder: Path, name: str, size: int | None) -> None:
+    engine = Engine(EngineConfig(threads=1))
+    engine.load(ModelSpec(name, hybrid_folder, ModelKind.HYBRID, dtype="float32", weights=MIXES[name]))
+    output = engine.submit(ScoringRequest(name, ("honey",), ("bees",))).result(60)
+    kept = engine.statistics().document_cache.bytes
+    assert kept == size if size else kept > 32 * 4 + 24 * 4
+    assert (output.fallback is None) == (name == "dense")  # without MaxSim, none that fell back to the CPU
+    engine.close()
 
 
 def test_neither_company_nor_order_changes_a_score(engine: Engine) -> None:
