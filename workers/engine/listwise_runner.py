@@ -119,8 +119,10 @@ class ListwiseRunner(TaskRunner):
         scores = np.full(len(pair_queries), np.nan, dtype=np.float32)
         empty = np.ones(len(pair_queries), dtype=np.bool_)
         blocks = np.full(len(pair_queries), -1, dtype=np.int32)
-        for place, pairs in enumerate(results.lists):
-            own = [(index, block) for index, (owner, block) in enumerate(results.blocks) if owner == place]
+        blocks_of: list[list[tuple[int, Block]]] = [[] for _ in results.lists]
+        for index, (place, block) in enumerate(results.blocks):
+            blocks_of[place].append((index, block))
+        for pairs, own in zip(results.lists, blocks_of, strict=True):
             scores[pairs] = _cosines([results.vectors[index] for index, _ in own])
             empty[pairs] = False
             for index, block in own:
@@ -159,14 +161,19 @@ class ListwiseRunner(TaskRunner):
 
 def _lists(request: ScoringRequest) -> list[tuple[list[int], npt.NDArray[np.intp]]]:
     """The queries (one, or its copies) and the pairs of every list, blank texts left out."""
-    pair_queries, pair_documents = pair_indices(request)
-    held = np.array([not is_blank(text) for text in request.documents], dtype=np.bool_)[pair_documents]
+    matrix = request.pairing is Pairing.MATRIX
+    held = np.array([not is_blank(text) for text in request.documents], dtype=np.bool_)[pair_indices(request)[1]]  # [P]
     queries: dict[object, list[int]] = {}
     for query, text in enumerate(request.queries):
         if not is_blank(text):
-            queries.setdefault(query if request.pairing is Pairing.MATRIX else text, []).append(query)
-    lists = [(own, np.flatnonzero(np.isin(pair_queries, own) & held)) for own in queries.values()]
-    return [(own, pairs) for own, pairs in lists if len(pairs)]
+            queries.setdefault(query if matrix else text, []).append(query)
+    lists = []
+    for own in queries.values():
+        width = len(request.documents)
+        pairs = np.arange(own[0] * width, (own[0] + 1) * width) if matrix else np.array(own)
+        if held[pairs].any():
+            lists.append((own, pairs[held[pairs]]))
+    return lists
 
 
 def _cosines(blocks: list[tuple[Vectors, Vectors]]) -> npt.NDArray[np.float32]:
