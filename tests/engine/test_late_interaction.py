@@ -11,53 +11,12 @@ import torch
 from tests.engine.inside import late_runner_of, spec_of
 from tests.engine.tiny import CORPUS
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
-from workers.engine import maxsim as maxsim_module
 from workers.engine.embedding_cache import CachedEncoding, CacheKey, EmbeddingCache, content_digest
 from workers.engine.encoding import Encoding, Part
-from workers.engine.maxsim import maxsim
 from workers.engine.role import Role
 
 WORDS = " ".join(CORPUS[:5]).split()
 DOCUMENTS = tuple(" ".join(WORDS[i : i + 1 + 5 * i % 23]) for i in range(30))
-
-
-def unit_vectors(generator: torch.Generator, tokens: int, dimensions: int = 16) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.randn(tokens, dimensions, generator=generator), dim=-1)
-
-
-@pytest.mark.parametrize("rows", [1, 7, 10**6])
-def test_maxsim_equals_float64(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the block: one document at a time, several, all."""
-    monkeypatch.setitem(maxsim_module._BLOCK_BYTES, "cpu", rows * 4 * 40)
-    generator = torch.Generator().manual_seed(1)
-    query_lengths, document_lengths = [3, 1, 0, 36], [5, 1, 0, 80, 2, 7]
-    queries, documents = unit_vectors(generator, sum(query_lengths)), unit_vectors(generator, sum(document_lengths))
-    scores = maxsim(queries, query_lengths, documents, document_lengths).numpy()
-    expected = np.full((4, 6), np.nan)
-    for i, query in enumerate(queries.double().split(query_lengths)):
-        for j, document in enumerate(documents.double().split(document_lengths)):
-            if len(query) and len(document):
-                expected[i, j] = (query @ document.T).amax(dim=1).sum()
-    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
-
-
-def test_s2_all_products_negative() -> None:
-    """Neither padding with zeros nor a longer neighbour may win the maximum."""
-    query = torch.tensor([[1.0, 0.0]])
-    documents = torch.tensor([[-1.0, 0.0]] + [[-0.8, 0.6]] * 50)
-    together = maxsim(query, [1], documents, [1, 50])
-    assert together.tolist() == [[-1.0, pytest.approx(-0.8)]]
-    assert maxsim(query, [1], documents[:1], [1]).item() == together[0, 0]
-
-
-def test_a_nan_stays_in_its_own_document_and_query() -> None:
-    generator = torch.Generator().manual_seed(2)
-    queries, documents = unit_vectors(generator, 4), unit_vectors(generator, 9)
-    clean = maxsim(queries, [2, 2], documents, [3, 3, 3])
-    documents[4, 0], queries[3, 1] = torch.nan, torch.nan
-    scores = maxsim(queries, [2, 2], documents, [3, 3, 3])
-    assert torch.isnan(scores).tolist() == [[False, True, False], [True, True, True]]
-    torch.testing.assert_close(scores[0, [0, 2]], clean[0, [0, 2]])
 
 
 def entry(tokens: int) -> CachedEncoding:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
-from workers.engine.maxsim import maxsim
+from workers.engine.maxsim import Pairs, maxsim, maxsim_pairs
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, Sequence
 
@@ -108,50 +108,71 @@ class LateInteractionRunner:
         self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]
     ) -> None:
         """Write ``results.maxsim``: all queries against these documents, or pairwise each document's own."""
+        if reservation.packed is None:
+            reservation.order = sorted(reservation.queries)
+            reservation.packed = torch.cat([reservation.queries[index] for index in reservation.order])
+        lengths = [len(reservation.queries[index]) for index in reservation.order]
+        vectors = [vectors for _, vectors in documents]
         if results.pairs is None:
-            if reservation.packed is None:
-                reservation.order = sorted(reservation.queries)
-                reservation.packed = torch.cat([reservation.queries[index] for index in reservation.order])
-            lengths = [len(reservation.queries[index]) for index in reservation.order]
-            block = self._maxsim(results, reservation.packed, lengths, [vectors for _, vectors in documents])
+            block = self._maxsim(results, reservation.packed, lengths, vectors)
             results.maxsim[np.ix_(reservation.order, [sequence.index for sequence, _ in documents])] = block
             return
-        # By query: the pairs that its documents of this micro-batch stand for.
-        partners: dict[int, list[tuple[int, Tensor]]] = {}
-        for sequence, vectors in documents:
-            for pair, query in results.pairs[sequence.index]:
-                partners.setdefault(query, []).append((pair, vectors))
-        for query, pairs in partners.items():
-            if query in reservation.queries:  # an empty query has none, and its pairs stay NaN
-                own = reservation.queries[query]
-                results.maxsim[[pair for pair, _ in pairs]] = self._maxsim(
-                    results, own, [len(own)], [v for _, v in pairs]
-                )[0]
+        place_of = {query: place for place, query in enumerate(reservation.order)}
+        found = np.array(
+            [
+                (pair, place_of[query], document)
+                for document, (sequence, _) in enumerate(documents)
+                for pair, query in results.pairs[sequence.index]
+                if query in place_of  # an empty query has no place, and its pairs stay NaN
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 3)
+        chosen = found[:, 1], found[:, 2]
+        results.maxsim[found[:, 0]] = self._maxsim(results, reservation.packed, lengths, vectors, chosen)
 
     def _maxsim(
-        self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]
+        self,
+        results: EmbeddingResults,
+        queries: Tensor,
+        lengths: list[int],
+        documents: list[Tensor],
+        pairs: Pairs | None = None,
     ) -> npt.NDArray[np.float32]:
-        scores = self._sums(results, queries, lengths, documents)
-        return scores / np.array(lengths, dtype=np.float32)[:, None] if self._mean else scores
+        """All queries against all documents, or the chosen pairs."""
+        scores = self._sums(results, queries, lengths, documents, pairs)
+        if not self._mean:
+            return scores
+        tokens = np.array(lengths, dtype=np.float32)
+        return scores / (tokens[:, None] if pairs is None else tokens[pairs[0]])
 
     def _sums(
-        self, results: EmbeddingResults, queries: Tensor, lengths: list[int], documents: list[Tensor]
+        self,
+        results: EmbeddingResults,
+        queries: Tensor,
+        lengths: list[int],
+        documents: list[Tensor],
+        pairs: Pairs | None,
     ) -> npt.NDArray[np.float32]:
         """On the model's device if that is wanted and works, else on the CPU with the reason written down."""
-        document_lengths = [len(vectors) for vectors in documents]
         if self.gpu_maxsim and self._device.type == "cuda":
             try:
-                on_device = torch.cat([vectors.to(self._device) for vectors in documents])
-                return maxsim(queries.to(self._device), lengths, on_device, document_lengths).cpu().numpy()
+                return _scores_on(self._device, queries, lengths, documents, pairs)
             except RuntimeError as error:  # out of memory or a failed launch; the same request still gets its scores
                 self._note_fallback(results, f"MaxSim failed on {self._device} and ran on the CPU: {error}")
         elif self.gpu_maxsim:
             self._note_fallback(results, f"The model runs on {self._device}, so MaxSim ran on the CPU.")
-        return maxsim(
-            queries.to(CPU), lengths, torch.cat([vectors.to(CPU) for vectors in documents]), document_lengths
-        ).numpy()
+        return _scores_on(CPU, queries, lengths, documents, pairs)
 
     def _note_fallback(self, results: EmbeddingResults, reason: str) -> None:
         if results.fallback is None:
             results.fallback = reason
             self._counters.add(maxsim_fallbacks=1)
+
+
+def _scores_on(
+    device: torch.device, queries: Tensor, lengths: list[int], documents: list[Tensor], pairs: Pairs | None
+) -> npt.NDArray[np.float32]:
+    packed = torch.cat([vectors.to(device) for vectors in documents])
+    given = queries.to(device), lengths, packed, [len(vectors) for vectors in documents]
+    scores: npt.NDArray[np.float32] = (maxsim(*given) if pairs is None else maxsim_pairs(*given, pairs)).cpu().numpy()
+    return scores

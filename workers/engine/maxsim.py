@@ -1,12 +1,11 @@
-"""MaxSim: for every query token its best document token, summed over the query. One function; the device decides how it
-runs.
+"""MaxSim: for every query token its best document token, summed over the query. The device decides how it runs.
 
     score(q, d) = sum over i of max over j of  q[i] . d[j]
 
-Shapes: Q queries of M tokens in all, D documents of T tokens in all, E dimensions. Nothing is padded: the maximum runs
-over a document's own tokens, so neither zeros nor a longer neighbour can win. Products in the embeddings' dtype
-(float32 on the CPU), maximum and sum in float32. A side without tokens scores NaN; a NaN in a text makes that text's
-scores NaN and no others.
+Shapes: Q queries of M tokens in all, D documents of T tokens in all, E dimensions, P pairs. Nothing is padded: the
+maximum runs over a document's own tokens, so neither zeros nor a longer neighbour can win. Products in the embeddings'
+dtype (float32 on the CPU), maximum and sum in float32. A side without tokens scores NaN; a NaN in a text makes that
+text's scores NaN and no others.
 
 On CUDA the fused kernel, which never writes the products. Where it cannot run for want of Triton or of the dtype, a
 GPU takes the same way as the CPU: products by the block."""
@@ -15,15 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from workers.engine import kernels
 
+Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # [P] indices of queries and [P] of documents
+
 _BLOCK_BYTES = {
-    "cpu": 2**22,
+    "cpu": 2**21,
     "cuda": 2**28,
 }  # of token products at a time: what the caches hold; what a GPU fills itself with
+_IMAGE = 1024  # rows: a block is a whole number of these
+_CHUNK = (
+    16  # rows: most chunks lie within one document, so that a sixteenth of the products is left to sort by document
+)
+_FEW = 128  # query rows up to which a GEMM spends more time on copying documents than it gains by it
 
 
 def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]) -> Tensor:
@@ -31,7 +40,7 @@ def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, doc
 
     Raises ``KernelError`` if the kernel should run and does not.
     """
-    if kernels.available(queries, documents) and queries.dtype == documents.dtype:
+    if _fused(queries, documents):
         from workers.engine.kernels import maxsim as kernel
 
         scores, _ = kernel.maxsim(queries.contiguous(), query_lengths, documents.contiguous(), document_lengths)
@@ -39,39 +48,107 @@ def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, doc
     return _by_blocks(queries, query_lengths, documents, document_lengths)
 
 
+def maxsim_pairs(
+    queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int], pairs: Pairs
+) -> Tensor:
+    """The same for chosen pairs only, float32 ``[P]``: one launch on CUDA, query by query elsewhere."""
+    if _fused(queries, documents):
+        from workers.engine.kernels import maxsim as kernel
+
+        return kernel.maxsim(queries.contiguous(), query_lengths, documents.contiguous(), document_lengths, pairs)[0]
+    scores = torch.full((len(pairs[0]),), torch.nan, device=documents.device)
+    query_of, document_of = pairs
+    query_parts, document_parts = queries.split(list(query_lengths)), documents.split(list(document_lengths))
+    for query in np.unique(query_of):
+        places = np.flatnonzero(query_of == query)
+        partners, position = np.unique(document_of[places], return_inverse=True)
+        own = torch.cat([document_parts[d] for d in partners])
+        lengths = [document_lengths[d] for d in partners]
+        row = _by_blocks(query_parts[query], [query_lengths[query]], own, lengths)[0]
+        scores[places] = row[position]
+    return scores
+
+
+def maxsim_matches(
+    queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int], pairs: Pairs
+) -> tuple[Tensor, Tensor]:
+    """Scores ``[P]`` and, pair after pair, each query token's best document token ``[sum of m]`` int32, counted within
+    its document (the first of equals); -1 where the document has no tokens. For a few pairs: to show why they
+    score."""
+    if _fused(queries, documents):
+        from workers.engine.kernels import maxsim as kernel
+
+        scores, found = kernel.maxsim(
+            queries.contiguous(), query_lengths, documents.contiguous(), document_lengths, pairs, matches=True
+        )
+        assert found is not None
+        return scores, found
+    query_parts, document_parts = queries.split(list(query_lengths)), documents.split(list(document_lengths))
+    totals, matches = [], []
+    for query, document in zip(*pairs, strict=True):
+        q, d = query_parts[query], document_parts[document]
+        if not len(q) or not len(d):
+            totals.append(torch.tensor(torch.nan, device=d.device))
+            matches.append(torch.full((len(q),), -1, device=d.device))
+            continue
+        best, match = _products(d, q).max(dim=0)  # [m]; a NaN is the largest
+        totals.append(best.sum())
+        matches.append(match)
+    if not totals:
+        return torch.empty(0, device=documents.device), torch.empty(0, dtype=torch.int32, device=documents.device)
+    return torch.stack(totals), torch.cat(matches).to(torch.int32)
+
+
+def _fused(queries: Tensor, documents: Tensor) -> bool:
+    return kernels.available(queries, documents) and queries.dtype == documents.dtype
+
+
 def _by_blocks(
     queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]
 ) -> Tensor:
-    """One GEMM per block of whole documents over all queries at once, then a maximum per document and a sum per
-    query."""
+    """Products of a block of documents with all queries at once, a maximum per document, a sum per query.
+
+    Blocks are cut by rows, wherever that falls: all have one shape, and a document in two of them has its maximum
+    taken twice."""
     device = documents.device
-    if device.type == "cpu":
-        queries, documents = queries.float(), documents.float()
     best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=device)  # [D, M]
-    rows_per_block = max(1, _BLOCK_BYTES[device.type] // (4 * max(1, len(queries))))
-    start = 0
-    for first, lengths in _blocks(document_lengths, rows_per_block):
-        owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(device)  # [t]
-        products = (documents[start : start + len(owner)] @ queries.T).float()  # [t, M]
-        best[first : first + len(lengths)].scatter_reduce_(0, owner[:, None].expand_as(products), products, "amax")
-        start += len(owner)
+    owner = torch.repeat_interleave(
+        torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
+    )
+    rows = max(1, _BLOCK_BYTES[device.type] // (4 * _IMAGE * max(1, len(queries)))) * _IMAGE
+    for block, owners in zip(documents.split(rows), owner.split(rows), strict=True):
+        _keep_maximum(best, _products(block, queries), owners)
     scores = _sum_per_query(best, query_lengths)  # [Q, D]
     scores[[n == 0 for n in query_lengths]] = torch.nan
     scores[:, [n == 0 for n in document_lengths]] = torch.nan
     return scores
 
 
-def _blocks(lengths: Sequence[int], rows: int) -> list[tuple[int, list[int]]]:
-    """Whole documents in order, at most ``rows`` tokens a block unless one document alone has more."""
-    blocks: list[tuple[int, list[int]]] = []
-    room = 0
-    for index, length in enumerate(lengths):
-        if not blocks or length > room:
-            blocks.append((index, []))
-            room = rows
-        blocks[-1][1].append(length)
-        room -= length
-    return blocks
+def _products(documents: Tensor, queries: Tensor) -> Tensor:
+    """``[t, E]`` and ``[M, E]`` to float32 ``[t, M]``.
+
+    On the CPU few queries go as the kernels of a 1 × 1 convolution over images with the channels last, which is the
+    same sum: oneDNN multiplies the documents where they lie, while a GEMM copies them into its own order first."""
+    if documents.device.type != "cpu":
+        return (documents @ queries.T).float()
+    documents, queries = documents.float(), queries.float()
+    if len(queries) > _FEW or len(documents) % _IMAGE or not documents.is_contiguous():
+        return documents @ queries.T
+    images = documents.view(-1, _IMAGE, 1, documents.shape[1]).permute(0, 3, 1, 2)  # [n, E, _IMAGE, 1], a view
+    products = F.conv2d(images, queries[:, :, None, None])  # [n, M, _IMAGE, 1], the channels last again
+    return products.permute(0, 2, 3, 1).reshape(len(documents), len(queries))
+
+
+def _keep_maximum(best: Tensor, products: Tensor, owners: Tensor) -> None:
+    """Raise ``best [D, M]`` by ``products [t, M]`` whose documents are ``owners [t]``, in order and on the CPU."""
+    whole = len(owners) // _CHUNK * _CHUNK
+    chunks, chunk_owners = products[:whole].unflatten(0, (-1, _CHUNK)), owners[:whole].unflatten(0, (-1, _CHUNK))
+    pure = chunk_owners[:, 0] == chunk_owners[:, -1]  # [c]
+    mixed = ~pure
+    rest_owners = torch.cat([chunk_owners[pure, 0], chunk_owners[mixed].flatten(), owners[whole:]])  # [r]
+    pure, mixed, rest_owners = (x.to(best.device) for x in (pure, mixed, rest_owners))
+    rest = torch.cat([chunks.amax(dim=1)[pure], chunks[mixed].flatten(0, 1), products[whole:]])  # [r, M]
+    best.scatter_reduce_(0, rest_owners[:, None].expand_as(rest), rest, "amax")
 
 
 def _sum_per_query(best: Tensor, query_lengths: Sequence[int]) -> Tensor:
