@@ -17,7 +17,7 @@ How a request becomes scores, and which file does what::
                              sentence_folder.py, colbert_folder.py, hybrid.py,
                              sparse.py, classification.py (own_head.py and heads.py run heads apart)
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
-                             maxsim.py            one GEMM, maximum per document, sum per query
+                             maxsim.py            products by the block, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
       finish                 pair_scores.py       the parts of two encodings to one score          (postprocess thread)
                              outputs.py, pooling_output.py, spans.py   order submitted, per-item status, timings
@@ -25,6 +25,7 @@ How a request becomes scores, and which file does what::
     Engine.load              loading.py           folder to model (weights.py, gguf.py, pickled_weights.py);
                                                   kinds.py is the table of kinds, architectures.py of
                                                   architectures
+      int8, if asked for     int8_linear.py       linear layers, each token by its own range
     Engine.self_test         self_test.py         what a model must show before it is served
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,

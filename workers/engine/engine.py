@@ -6,7 +6,8 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,13 +17,13 @@ from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.kinds import build_runner, describe
-from workers.engine.loading import load_checkpoint
-from workers.engine.memory import give_memory_back
+from workers.engine.loading import INT8, load_checkpoint
+from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
-from workers.engine.self_test import run_pooling_self_test, run_self_test
+from workers.engine.self_test import compare_rankings, run_pooling_self_test, run_self_test
 from workers.engine.sequence import Work, fail
 from workers.engine.statistics import EngineStatistics
 from workers.engine.task_runner import TaskRunner
@@ -43,6 +44,7 @@ class Engine:
     """Thread-safe. A request runs to its end on the weights it was submitted to, whatever is loaded meanwhile."""
 
     def __init__(self, config: EngineConfig) -> None:
+        keep_freed_memory()
         if config.threads:
             torch.set_num_threads(config.threads)
         self._config = config
@@ -150,7 +152,12 @@ class Engine:
         if not model.task.scores_pairs:
             task, tail = next(iter(model.task.tasks)), model.task.sample_tail
             return run_pooling_self_test(pool_afresh, model.spec, model.info.dtype, task, tail)
-        return run_self_test(score_afresh, model.spec, model.info.dtype)
+        report = run_self_test(score_afresh, model.spec, model.info.dtype)
+        if model.info.dtype != INT8:
+            return report
+        with closing(Engine(self._config)) as other:  # the same weights, for as long as this takes
+            other.load(replace(model.spec, dtype="float32"))
+            return compare_rankings(report, score_afresh, lambda request: other.submit(request).result(), model.spec)
 
     def statistics(self) -> EngineStatistics:
         counters = self._counters

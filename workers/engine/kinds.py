@@ -12,7 +12,7 @@ from workers.engine.errors import EngineError
 from workers.engine.hybrid import hybrid_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
-from workers.engine.loading import Checkpoint
+from workers.engine.loading import INT8, Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.recipe import Recipe
@@ -67,7 +67,7 @@ def describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds: 
         generation=generation,
         architecture=runner.model.config.model_type,
         execution=runner.execution,
-        dtype=str(runner.dtype).removeprefix("torch."),
+        dtype=INT8 if spec.dtype == INT8 else str(runner.dtype).removeprefix("torch."),
         device=str(runner.device),
         gpu_maxsim=spec.gpu_maxsim,
         maxsim_backend=maxsim_backend(runner.device, spec.gpu_maxsim) if spec.kind in _USES_MAXSIM else None,

@@ -18,6 +18,7 @@ from workers.engine.architectures import position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
+from workers.engine.int8_linear import int8_bytes, quantise_linears
 from workers.engine.model_runner import ModelRunner
 from workers.engine.model_types import ModelKind, ModelSpec
 from workers.engine.tokenizer import TextTokenizer
@@ -27,6 +28,7 @@ from workers.engine.weights import load_weights, read_json
 transformers_logging.set_verbosity_error()  # what its load report would say, we check and raise
 transformers_logging.disable_progress_bar()
 
+INT8 = "int8"
 _CONTENT = (".json", ".txt", ".model", ".safetensors", ".gguf", ".jinja")
 _PICKLED = ("sparse_linear.pt", "colbert_linear.pt", pickled_weights.NAME)  # a hybrid's; no other kind reads them
 _SAMPLES = (
@@ -84,6 +86,8 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     body: Any = model.base_model
     runner = ModelRunner(body, device)
     runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
+    if spec.dtype == INT8:  # after the comparison, which int8 would blur: a linear layer cannot mix tokens
+        quantise_linears(body)
     return Checkpoint(
         folder=folder,
         model=model,
@@ -91,7 +95,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         tokenizer=tokenizer,
         revision=revision,
         max_length=resolve_max_length(spec.max_length, folder, own),
-        weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()) + int8_bytes(model),
     )
 
 
@@ -122,15 +126,21 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """``auto``: bfloat16 where the device computes it natively, else float32."""
+    """``auto``: bfloat16 where the device computes it natively, else float32; what ``int8`` leaves is float32."""
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if name == "auto":
         native = device.type == "cuda" or any(
             torch.cpu.get_capabilities().get(flag, False) for flag in ("avx512_bf16", "amx_tile")
         )
         return torch.bfloat16 if native else torch.float32
+    if name == INT8:
+        if device.type != "cpu":
+            raise EngineError(
+                "unsupported_dtype", f"int8 runs on the CPU only, not on {device}. Give device cpu, or another dtype."
+            )
+        return torch.float32
     if name not in dtypes:
-        raise EngineError("unknown_dtype", f"'{name}' is not a dtype. Give auto, {', '.join(dtypes)}.")
+        raise EngineError("unknown_dtype", f"'{name}' is not a dtype. Give auto, {', '.join(dtypes)} or {INT8}.")
     return dtypes[name]
 
 

@@ -1,4 +1,4 @@
-"""Memory that nobody uses any more, given back to the machine after a load or an unload."""
+"""Freed memory: kept from one forward to the next, given back to the machine after a load or an unload."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import gc
 import sys
 
 import torch
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the C library's names of the two, from malloc.h
+_KEPT_BYTES = 2**29  # free memory at the end of the heap that stays ours
+_MAPPED_BYTES = 2**25  # from this size on (weights, not activations) an allocation is a mapping of its own
+
+
+def keep_freed_memory() -> None:
+    """Let the next forward write where the last one did: otherwise every large activation is mapped, zeroed page by
+    page and unmapped again (60 MB a forward of 2,048 tokens at 384 dimensions, a twentieth of its time)."""
+    tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None  # glibc only
+    if tune is not None:
+        tune(_MMAP_THRESHOLD, _MAPPED_BYTES)
+        tune(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def give_memory_back() -> None:

@@ -37,7 +37,7 @@ class ModelSpec:
     folder: Path
     kind: ModelKind
     gguf_file: str | None = None
-    dtype: str = "auto"  # auto | float32 | bfloat16 | float16
+    dtype: str = "auto"  # auto | float32 | bfloat16 | float16 | int8 (the linear layers, on the CPU only)
     device: str = "auto"  # auto | cpu | cuda | cuda:N
     max_length: int | None = None  # tokens including special ones; None: the folder's own limit
     gpu_maxsim: bool = True

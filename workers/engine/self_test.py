@@ -39,7 +39,8 @@ EXAMPLES = (
     ),
 )
 # Allowed difference per unit of score between two runs of the same pair in different batches.
-_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+_TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2, "int8": 5e-2}
+_AGREEING = 0.9  # least share of comparisons between two passages that int8 must decide as float32 does
 
 _NOT_OF_LISTS = tuple(
     SelfTestCheck(name, True, f"Not checked: a listwise model reads a query's passages together, so {what} scores.")
@@ -47,7 +48,10 @@ _NOT_OF_LISTS = tuple(
 )
 
 
-def run_self_test(score: Callable[[ScoringRequest], ScoringOutput], spec: ModelSpec, dtype: str) -> SelfTestReport:
+Score = Callable[[ScoringRequest], ScoringOutput]
+
+
+def run_self_test(score: Score, spec: ModelSpec, dtype: str) -> SelfTestReport:
     """``score`` must compute afresh: a cached embedding would make every comparison agree."""
     queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
     documents = tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
@@ -93,6 +97,15 @@ def _logits(text: PooledText) -> npt.NDArray[np.float32]:
     return np.full(1, np.nan, dtype=np.float32) if found is None else found.ravel()
 
 
+def compare_rankings(report: SelfTestReport, score: Score, in_float32: Score, spec: ModelSpec) -> SelfTestReport:
+    """The report with one check more: whether int8 ranks every query's six passages as the model in float32 does."""
+    queries, documents = tuple(q for q, _, _ in EXAMPLES), tuple(text for _, *texts in EXAMPLES for text in texts)
+    request = ScoringRequest(spec.name, queries, documents)
+    narrow, wide = (each(request).raw_scores.reshape(len(queries), -1) for each in (score, in_float32))
+    check = _ranking(narrow, wide, must_agree=spec.check_order)
+    return SelfTestReport(report.passed and check.passed, (*report.checks, check), report.golden_scores)
+
+
 def _report(scores: npt.NDArray[np.float32], spec: ModelSpec, comparisons: tuple[SelfTestCheck, ...]) -> SelfTestReport:
     order = (
         _order(scores)
@@ -116,6 +129,20 @@ def _order(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
         "order",
         right == len(relevant),
         f"{right} of {len(relevant)} relevant passages score above the irrelevant one; margins {margins}.",
+    )
+
+
+def _ranking(narrow: npt.NDArray[np.float32], wide: npt.NDArray[np.float32], *, must_agree: bool) -> SelfTestCheck:
+    """``[queries, passages]`` twice: which of two passages is better, for every two of a query."""
+    first, second = np.triu_indices(wide.shape[1], k=1)
+    ours, theirs = (np.sign(scores[:, first] - scores[:, second]) for scores in (narrow, wide))
+    agreeing, best = int((ours == theirs).sum()), int((narrow.argmax(axis=1) == wide.argmax(axis=1)).sum())
+    kept = best == len(wide) and agreeing >= _AGREEING * ours.size
+    return SelfTestCheck(
+        "int8_ranking",
+        kept or not must_agree,
+        f"Against float32 the best passage is the same for {best} of {len(wide)} queries and {agreeing} of {ours.size} "
+        f"comparisons agree; scores differ by at most {float(np.abs(narrow - wide).max()):.2g}.",
     )
 
 
