@@ -109,7 +109,7 @@ def test_a_ranking_that_differs_fails_the_self_test(tiny_engine: Engine, shift: 
     spec = ModelSpec("bi", Path(), ModelKind.BI_ENCODER)
     report = compare_rankings(run_self_test(score, spec, "int8"), score, moved, spec)
     check = report.checks[-1]
-    assert (check.name, check.passed, report.passed) == ("int8_ranking", passed, passed)
+    assert (check.name, check.passed) == ("int8_ranking", passed) and report.passed <= passed
 
 
 def test_int8_is_refused_where_it_does_not_run() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
-from workers.engine.maxsim import maxsim
+from workers.engine.maxsim import maxsim, maxsim_matches, maxsim_pairs
 from workers.engine.vocabulary import vocabulary_logsumexp
 
 pytestmark = [
@@ -66,10 +67,25 @@ def test_empty_sides_and_nan_are_those_of_the_cpu() -> None:
     torch.testing.assert_close(ours, on_cpu, rtol=0, atol=1e-5, equal_nan=True)
 
 
+def test_chosen_pairs_and_their_matches_are_those_of_the_cpu() -> None:
+    torch.manual_seed(3)
+    queries, documents = vectors(40, 128, torch.bfloat16), vectors(900, 128, torch.bfloat16)
+    lengths = [8, 0, 32], [300, 1, 0, 599]
+    pairs = np.array([2, 0, 1, 2, 2]), np.array([3, 3, 0, 2, 0])
+    chosen = maxsim_pairs(queries.cuda(), lengths[0], documents.cuda(), lengths[1], pairs).cpu()
+    on_cpu = maxsim_pairs(queries, lengths[0], documents, lengths[1], pairs)
+    torch.testing.assert_close(chosen, on_cpu, rtol=0, atol=1e-5, equal_nan=True)
+    scores, matches = maxsim_matches(queries.cuda(), lengths[0], documents.cuda(), lengths[1], pairs)
+    expected, places = maxsim_matches(queries, lengths[0], documents, lengths[1], pairs)
+    torch.testing.assert_close(scores.cpu(), expected, rtol=0, atol=1e-5, equal_nan=True)
+    assert matches.dtype == places.dtype and (matches.cpu() == places).float().mean() > 0.95  # ties within rounding
+
+
 def test_maxsim_waits_for_nothing(nothing_waits: None) -> None:
     queries, documents = torch.ones(32, 128, device="cuda"), torch.ones(2000, 128, device="cuda")
     maxsim(queries, [32], documents, [100] * 20)
     maxsim(queries, [32], documents, [2000])
+    maxsim_pairs(queries, [16, 16], documents, [100] * 20, (np.array([0, 1, 1]), np.array([3, 3, 19])))
 
 
 def test_lengths_and_numbers_are_not_compiled_in() -> None:

@@ -80,6 +80,8 @@ def _varlen(
 def _grouped(
     query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None, scale: float | None
 ) -> Tensor:
+    # Only equal lengths share a call: similar ones padded under a mask took longer than a call each (8 texts of 230 to
+    # 255 tokens, 12 heads: 19 against 16 ms).
     heads, tokens, head_dim = query.shape
     if len(key) != heads:
         key, value = (x.repeat_interleave(heads // len(x), dim=0) for x in (key, value))  # [H, T, D]

@@ -25,9 +25,9 @@ from workers.engine import kernels
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # [P] indices of queries and [P] of documents
 
 _BLOCK_BYTES = {
-    "cpu": 2**21,
+    "cpu": 2**23,
     "cuda": 2**28,
-}  # of token products at a time: what the caches hold; what a GPU fills itself with
+}  # of what is written at a time: what the caches hold; what a GPU fills itself with
 _IMAGE = 1024  # rows: a block is a whole number of these
 _CHUNK = (
     16  # rows: most chunks lie within one document, so that a sixteenth of the products is left to sort by document
@@ -115,7 +115,8 @@ def _by_blocks(
     owner = torch.repeat_interleave(
         torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
     )
-    rows = max(1, _BLOCK_BYTES[device.type] // (4 * _IMAGE * max(1, len(queries)))) * _IMAGE
+    written = len(queries) + (documents.shape[1] if documents.dtype != torch.float32 else 0)  # numbers a row
+    rows = max(1, _BLOCK_BYTES[device.type] // (4 * _IMAGE * max(1, written))) * _IMAGE
     for block, owners in zip(documents.split(rows), owner.split(rows), strict=True):
         _keep_maximum(best, _products(block, queries), owners)
     scores = _sum_per_query(best, query_lengths)  # [Q, D]
