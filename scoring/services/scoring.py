@@ -28,7 +28,7 @@ CLIENT_FAULTS: Final = {
     "equal_labels": "labels",
     "one_label": "labels",
     "label_merges_with_prompt": "labels",
-    "label_not_single_token": "labels",
+    "empty_label": "labels",
     "unknown_token_id": "label_token_ids",
 }
 BUSY: Final = {

@@ -9,10 +9,15 @@ from transformers import PreTrainedModel
 from workers.engine import Engine, ModelSpec
 from workers.engine.late_interaction import LateInteractionRunner
 from workers.engine.pooling_runner import PoolingRunner
+from workers.engine.task_runner import TaskRunner
 
 
 def spec_of(engine: Engine, name: str) -> ModelSpec:
     return engine._models[name].spec
+
+
+def task_of(engine: Engine, name: str) -> TaskRunner:
+    return engine._models[name].task
 
 
 def body_of(engine: Engine, name: str) -> PreTrainedModel:

@@ -14,6 +14,8 @@ from transformers import (
     BertModel,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     Lfm2Config,
     Lfm2ForCausalLM,
     LlamaConfig,
@@ -155,6 +157,20 @@ def _gemma2(vocabulary: int) -> PreTrainedModel:
     return Gemma2ForCausalLM(config)
 
 
+def _gemma3(vocabulary: int) -> PreTrainedModel:
+    config = Gemma3TextConfig(
+        vocab_size=vocabulary,
+        max_position_embeddings=512,
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        sliding_window=8,
+        layer_types=["sliding_attention", "full_attention"],
+        **HIDDEN,
+    )
+    return Gemma3ForCausalLM(config)
+
+
 def _lfm2(vocabulary: int) -> PreTrainedModel:
     config = Lfm2Config(
         vocab_size=vocabulary,
@@ -176,10 +192,12 @@ BUILDERS: dict[str, tuple[Callable[[int], PreTrainedModel], Callable[[], PreTrai
     "llama": (_llama, lambda: byte_level_bpe(CHATML, surround=False)),
     "qwen3": (_qwen3, lambda: byte_level_bpe(CHATML, surround=False)),
     "gemma2": (_gemma2, lambda: byte_level_bpe(CHATML, surround=False)),
+    "gemma3": (_gemma3, lambda: byte_level_bpe(CHATML, surround=False)),
     "lfm2": (_lfm2, lambda: byte_level_bpe(CHATML, surround=False)),
 }
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert", "mpnet")
-GENERATIVE = ("llama", "qwen3", "gemma2", "lfm2")  # the last two cap attention and mix outside it: padded
+# Gemma 2 and LFM2 cap attention and mix tokens outside it: padded.
+GENERATIVE = ("llama", "qwen3", "gemma3", "gemma2", "lfm2")
 
 
 def build(architecture: str, folder: Path) -> Path:

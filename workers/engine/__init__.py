@@ -4,15 +4,19 @@ How a request becomes scores, and which file does what::
 
     Engine.submit            engine.py            finds the model, admits the request, returns a future
       prepare                pooling_runner.py    distinct texts, cache look-ups, token ids        (preprocess threads)
-                             label_scoring.py     prompts, shared prefixes
+                             label_scoring.py     prompts, labels
                              listwise_runner.py   blocks of passages read together (listwise_prompt.py)
+        long documents       long_documents.py    windows in their place; the best one's score is folded back
         texts to ids         tokenizer.py         control tokens never come from a text
-        prompts              templates.py         only the item is ever cut
+        prompts              prompts.py           from texts by templates.py, or from token ids; only the item is cut
+        labels               labels.py            strings to the token ids they are behind the prompt
+        shared prefixes      prompt_row.py        chains of what prompts begin with, long prompts in parts
       wait                   scheduler.py         fair shares of a token budget, interactive first
       run                    runner_thread.py     one micro-batch after the other                  (the runner thread)
         lay on one row       packed_batch.py      PackedBatch, the one object that crosses layers
         forward              model_runner.py      packed, or padded where a load-time probe says so
           attention          attention.py         pieces of the row never see each other
+          prefixes kept      kept_prefix.py       keys and values between micro-batches and requests
         texts to encodings   recipe.py            a checkpoint's layout, poolers, weights, read by its family
                              sentence_folder.py, colbert_folder.py, hybrid.py,
                              sparse.py, classification.py (own_head.py and heads.py run heads apart)
@@ -42,6 +46,7 @@ from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale, S
 from workers.engine.statistics import EngineStatistics
 from workers.engine.types import (
     ItemStatus,
+    LongDocuments,
     Pairing,
     PooledText,
     PoolingOptions,
@@ -66,6 +71,7 @@ __all__ = [
     "EngineError",
     "EngineStatistics",
     "ItemStatus",
+    "LongDocuments",
     "ModelInfo",
     "ModelKind",
     "ModelSpec",

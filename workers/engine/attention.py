@@ -17,6 +17,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from workers.engine.errors import EngineError
+from workers.engine.kept_prefix import keep_and_extend
 from workers.engine.packed_batch import Group, PackedBatch
 
 PACKED_ATTENTION = "assay_packed"
@@ -52,6 +53,7 @@ def packed_attention(
             "unsupported_attention",
             f"Packed attention cannot honour {refused or 'a mask or dropout'}; run this model padded.",
         )
+    keys, values = keep_and_extend(module, key[0], value[0], packed_batch)
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
     half = query.dtype in (torch.float16, torch.bfloat16)
     attend = (
@@ -59,7 +61,7 @@ def packed_attention(
         if query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
         else _grouped
     )
-    return attend(query[0], key[0], value[0], packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
+    return attend(query[0], keys, values, packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
 
 
 def _varlen(
@@ -106,8 +108,8 @@ def _with_prefix(x: Tensor, group: Group) -> Tensor:
     own = _own(x, group)
     if not group.prefix_length:
         return own
-    prefix = x[:, group.prefix_start : group.prefix_start + group.prefix_length]
-    return torch.cat((prefix.expand(group.count, *prefix.shape), own), dim=2)  # [n, H, P + L, D]
+    parts = [x[:, start : start + count] for start, count in group.prefix]
+    return torch.cat([*(part.expand(group.count, *part.shape) for part in parts), own], dim=2)  # [n, H, P + L, D]
 
 
 def _mask(group: Group, causal: bool, window: int | None, device: torch.device) -> Tensor | None:

@@ -17,6 +17,7 @@ class EngineConfig:
     max_batch_square: int = 2**20  # cap on the sum of length * attended length in one micro-batch
     document_cache_bytes: int = 2**30
     query_cache_bytes: int = 2**26
+    prefix_cache_bytes: int = 2**28  # keys and values of what prompts begin with, beside their models; 0: none kept
     preprocess_threads: int = 2  # per priority, so that a batch chunk never delays an interactive request's tokens
     max_waiting_requests: int = 1024  # per priority, everything submitted and not yet answered
     max_waiting_tokens: int = 8 * 2**20  # per priority, estimated from characters; a request alone is always let in

@@ -16,8 +16,10 @@ from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.kept_prefix import PrefixCache
 from workers.engine.kinds import build_runner, describe
 from workers.engine.loading import INT8, load_checkpoint
+from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
@@ -57,6 +59,7 @@ class Engine:
             Role.QUERY: EmbeddingCache(config.query_cache_bytes),
             Role.DOCUMENT: EmbeddingCache(config.document_cache_bytes),
         }
+        self._prefix_cache = PrefixCache(config.prefix_cache_bytes)
         self._tasks: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
         self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
@@ -74,6 +77,7 @@ class Engine:
             generation = self._generations.get(spec.name, 0) + 1
             info = describe(spec, checkpoint, generation, time.monotonic() - started)
             task = build_runner(spec, checkpoint, info, self._caches, self._counters)
+            task.prefix_cache = self._prefix_cache
             with self._models_lock:
                 self._tasks.add(task)
                 self._generations[spec.name] = generation
@@ -182,6 +186,7 @@ class Engine:
             out_of_memory=counters["out_of_memory"],
             document_cache=self._caches[Role.DOCUMENT].statistics(),
             query_cache=self._caches[Role.QUERY].statistics(),
+            prefix_cache=self._prefix_cache.statistics(),
         )
 
     @property
@@ -229,6 +234,7 @@ class Engine:
     def _clear_caches(self, name: str) -> None:
         for cache in self._caches.values():
             cache.clear(name)
+        self._prefix_cache.clear(name)
 
     def _prepare(self, work: Work) -> None:
         """In a preprocess thread: everything up to the token ids."""
@@ -238,6 +244,9 @@ class Engine:
             return
         started = time.monotonic()
         try:
+            if isinstance(work.request, ScoringRequest):
+                work.windows = split_documents(work.request, work.task)
+                work.request = work.windows.request if work.windows else work.request
             work.task.prepare(work)
         except Exception as error:  # whatever a text does to a tokenizer or template concerns this request alone
             self._abandon(work, error)
@@ -262,6 +271,8 @@ class Engine:
         """In a postprocess thread: from scores to the answer."""
         try:
             output = work.task.finish(work)
+            if work.windows is not None:
+                output = work.windows.fold(output)
         except Exception as error:  # concerns this request alone
             self._abandon(work, error)
             return

@@ -1,13 +1,18 @@
-"""Generative scoring: how likely is each label as the next token after a prompt about one query and one item.
+"""Generative scoring: how likely is each label behind a prompt about one query and one item.
 
-Items of one query share the tokens their prompts begin with: those run once per micro-batch and every item attends to
-them.
+What is computed. The log-probability of a label with tokens t1 … tm behind a prompt x is the sum of the log p(ti | x,
+t1 … ti-1), each over the model's whole vocabulary, in float32. With ``apply_softmax`` these sums are normalised over
+the labels: a label's share is exp(sum) over all labels' exp(sum) added up. Nothing is divided by a label's length: a
+longer label is less likely for its length alone, and no label is likelier than one that it begins with.
 
-Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, P pairs."""
+Prompts share what they begin with, labels share their prompt (``prompt_row.py``).
+
+Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, L tokens of a continuation, P pairs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -20,26 +25,23 @@ from torch import Tensor
 
 from workers.engine.architectures import final_softcap
 from workers.engine.counters import Counters
-from workers.engine.errors import EngineError
+from workers.engine.kept_prefix import PrefixKey, token_digest
+from workers.engine.labels import Labels, find_labels
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec
-from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
-from workers.engine.packed_batch import Piece
+from workers.engine.outputs import PairFacts, assemble_output, pair_indices
+from workers.engine.packed_batch import PackedBatch
+from workers.engine.prompt_row import LaidPrompt, PromptRow, chain_prompts
+from workers.engine.prompts import PromptBuilder, Side, refuse_strange_ids, sides
 from workers.engine.role import Role
-from workers.engine.sequence import Prefix, Sequence, Work
+from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
 from workers.engine.templates import Prompt, PromptTemplate, default_template
-from workers.engine.tokenizer import TextTokenizer
 from workers.engine.types import LabelScores, ScoringOptions, ScoringOutput, ScoringRequest
 from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
 
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
-
-
-@dataclass(frozen=True, slots=True)
-class Labels:
-    names: tuple[str, ...]  # K
-    token_ids: tuple[int, ...]  # K
+_NO_PROMPT = -1  # the index of a sequence that only fills a prefix
 
 
 @dataclass(eq=False, slots=True)
@@ -54,7 +56,9 @@ class LabelResults:
 
 
 class LabelRunner(TaskRunner):
-    """One causal model. Label logits are computed in float32 from the last token's hidden state."""
+    """One causal model. Label logits are computed in float32 from the hidden states that precede the labels' tokens."""
+
+    takes_token_ids = True
 
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
@@ -71,61 +75,41 @@ class LabelRunner(TaskRunner):
         self._template = lru_cache(maxsize=64)(
             lambda given, first: PromptTemplate(given or own, tokenizer, item_first=first, registered=not given)
         )
-        self._labels(ScoringOptions(), self._template("", False))  # a bad registration fails now
+        self._labels_and_prompts(ScoringOptions(), by_ids=False)  # a bad registration fails now
 
     def estimate(self, request: ScoringRequest) -> int:
         queries, documents = pair_indices(request)
-        query_characters = np.array([len(text) for text in request.queries])
-        item_characters = np.array([len(text) for text in request.documents])
-        tokens = _TEMPLATE_TOKENS + (query_characters[queries] + item_characters[documents]) // CHARACTERS_PER_TOKEN
+        query_tokens, item_tokens = (np.array([_about_tokens(each) for each in side]) for side in sides(request))
+        tokens = _TEMPLATE_TOKENS + query_tokens[queries] + item_tokens[documents]
         return int(np.minimum(tokens, self.info.max_length).sum())
+
+    def document_excess(self, query: Side, document: Side, options: ScoringOptions) -> int:
+        by_ids = not (isinstance(query, str) and isinstance(document, str))
+        prompt = self._labels_and_prompts(options, by_ids=by_ids)[1].build(query, document)
+        return prompt.truncated if prompt else 0
 
     def prepare(self, work: Work) -> None:
         request, options = work.scoring, work.scoring.options
-        template = self._template(options.template, options.item_first)
-        labels = self._labels(options, template)
-        prompt_of, pairs = _distinct_pairs(request)
-        prompts = [
-            template.build(
-                request.queries[query],
-                request.documents[document],
-                max_length=self.info.max_length,
-                max_query=options.max_tokens_per_query,
-                max_item=options.max_tokens_per_document,
-            )
-            for query, document in pairs
-        ]
-        refuse_too_long(
-            options.truncation,
-            "documents",
-            {d: p.truncated for (_, d), p in zip(pairs, prompts, strict=True) if p and p.truncated},
-        )
-        refuse_too_long(
-            options.truncation,
-            "queries",
-            {q: p.query_truncated for (q, _), p in zip(pairs, prompts, strict=True) if p and p.query_truncated},
-        )
-        self._counters.add(truncations=sum(bool(p and p.truncated) for p in prompts))
-        logprobs = np.full((len(prompts), len(labels.names)), np.nan, dtype=np.float32)
-        work.results = LabelResults(labels, prompt_of, logprobs, prompts)
-        by_query: dict[int, list[tuple[int, list[int]]]] = {}
-        for index, ((query, _), prompt) in enumerate(zip(pairs, prompts, strict=True)):
+        refuse_strange_ids(request, len(self._weight))
+        labels, builder = self._labels_and_prompts(options, by_ids=bool(request.query_ids or request.document_ids))
+        made = builder.build_all(request)
+        self._counters.add(truncations=sum(bool(prompt and prompt.truncated) for prompt in made.prompts))
+        logprobs = np.full((len(made.prompts), len(labels.names)), np.nan, dtype=np.float32)
+        work.results = LabelResults(labels, made.of_pair, logprobs, made.prompts)
+        queries, documents = sides(request)
+        groups: dict[Side, list[int]] = {}  # prompts that begin alike
+        for index, ((query, document), prompt) in enumerate(zip(made.pairs, made.prompts, strict=True)):
             if prompt is not None:
-                by_query.setdefault(query, []).append((index, prompt.token_ids))
-        for members in by_query.values():
-            shared = _shared_length([ids for _, ids in members]) if self._model.execution == "packed" else 0
-            prefix = Prefix(members[0][1][:shared]) if shared else None
-            work.pending.extend(
-                Sequence(work, Role.PROMPT, index, ids[shared:], prefix=prefix) for index, ids in members
-            )
+                groups.setdefault(documents[document] if options.item_first else queries[query], []).append(index)
+        for members in groups.values():
+            work.pending.extend(self._sequences(work, members))
 
     def run(self, sequences: list[Sequence]) -> None:
         started = time.monotonic()
-        self._score(sequences, in_float32=False)
-        again = [s for s in sequences if not np.isfinite(s.work.results.logprobs[s.index]).all()]
-        if again and self._model.dtype != torch.float32:
-            self._counters.add(float32_retries=len(again))
-            self._score(again, in_float32=True)
+        failed = self._score(sequences, in_float32=False)
+        if failed and self._model.dtype != torch.float32:
+            self._counters.add(float32_retries=len(failed))
+            self._score(failed, in_float32=True)
         elapsed = time.monotonic() - started
         for work in {sequence.work for sequence in sequences}:
             work.forward_seconds += elapsed
@@ -142,14 +126,13 @@ class LabelRunner(TaskRunner):
         cut = np.array([prompt.truncated if prompt else 0 for prompt in prompts], dtype=np.int32)
         query_cut = np.array([prompt.query_truncated if prompt else 0 for prompt in prompts], dtype=np.int32)
         pair_queries, _ = pair_indices(request)
-        query_truncated = np.zeros(len(request.queries), dtype=np.int32)
+        query_truncated = np.zeros(request.query_count, dtype=np.int32)
         np.maximum.at(query_truncated, pair_queries, query_cut)
         no_room = {
             pair: "prompt_too_long"
             for pair, (fits, prompt) in enumerate(zip(filled, prompts, strict=True))
             if fits and prompt is None
         }
-        token_ids = tuple((token_id,) for token_id in results.labels.token_ids)
         return assemble_output(
             work,
             self.info,
@@ -161,120 +144,117 @@ class LabelRunner(TaskRunner):
             query_truncated=query_truncated,
             prompt_tokens=sum(len(prompt.token_ids) for prompt in prompts if prompt),
             fallback=results.fallback,
-            labels=LabelScores(results.labels.names, token_ids, np.exp(logprobs), logprobs),
+            labels=LabelScores(results.labels.names, results.labels.token_ids, np.exp(logprobs), logprobs),
         )
 
-    def _labels(self, options: ScoringOptions, template: PromptTemplate) -> Labels:
-        """Label strings become the ids by which the end of the prompt grows when the label is written behind it."""
-        if options.label_token_ids:
-            ids = options.label_token_ids
-            unknown = [token_id for token_id in ids if not 0 <= token_id < len(self._weight)]
-            if unknown:
-                raise EngineError(
-                    "unknown_token_id", f"Token ids {unknown} are outside the vocabulary of {len(self._weight)} tokens."
+    def _labels_and_prompts(self, options: ScoringOptions, *, by_ids: bool) -> tuple[Labels, PromptBuilder]:
+        template = None if by_ids else self._template(options.template, options.item_first)
+        tail = template.tail if template else ""
+        labels = find_labels(options, self._default_labels, tail, self._tokenizer, len(self._weight))
+        return labels, PromptBuilder(template, self._tokenizer, options, self.info.max_length - labels.room)
+
+    def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
+        """Prompts of one query as they run: what fills a prefix before who continues it."""
+        results: LabelResults = work.results
+        prompts = [prompt for index in members if (prompt := results.prompts[index])]
+        if self._model.execution != "packed":
+            continuations = results.labels.continuations
+            return [
+                Sequence(work, Role.PROMPT, index, prompt.token_ids, continuations=continuations)
+                for index, prompt in zip(members, prompts, strict=True)
+            ]
+        salt = work.scoring.cache_salt
+        sequences = []
+        for index, chained in zip(members, chain_prompts(prompts, self._key_of(salt)), strict=True):
+            sequences += [
+                Sequence(work, Role.PROMPT, _NO_PROMPT, link.token_ids, prefix=link.parent, fills=link)
+                for link in chained.fills
+            ]
+            sequences.append(
+                Sequence(
+                    work,
+                    Role.PROMPT,
+                    index,
+                    chained.rest,
+                    prefix=chained.prefix,
+                    continuations=results.labels.continuations,
                 )
-            labels = Labels(tuple(self._tokenizer.text_of(token_id) for token_id in ids), ids)
-        else:
-            names = options.labels or self._default_labels
-            labels = Labels(names, tuple(_label_id(self._tokenizer, template.tail, name) for name in names))
-        if len(set(labels.token_ids)) < len(labels.token_ids):
-            raise EngineError(
-                "equal_labels",
-                f"Two of the labels {list(labels.names)} are the same token {list(labels.token_ids)}. "
-                "Give labels that differ in it.",
             )
-        if options.apply_softmax and len(labels.names) < 2:
-            raise EngineError(
-                "one_label",
-                "Among one label its probability is always 1. Give a second label, or set apply_softmax to false.",
-            )
-        return labels
+        return sequences
 
-    def _score(self, sequences: list[Sequence], *, in_float32: bool) -> None:
-        """Fill ``logprobs`` of the sequences' prompts, NaN where the model's numbers are."""
-        hidden, ordered = self._last_hidden(sequences, in_float32)  # [n, E]
-        groups: dict[Work, list[int]] = {}
-        for row, sequence in enumerate(ordered):
-            groups.setdefault(sequence.work, []).append(row)
-        for work, rows in groups.items():
-            logprobs = self._label_logprobs(hidden[rows], work.results, work.scoring.options.apply_softmax)
-            work.results.logprobs[[ordered[row].index for row in rows]] = logprobs.cpu().numpy()
+    def _key_of(self, salt: str) -> Callable[[list[int]], PrefixKey] | None:
+        if self.prefix_cache is None or not self._model.keeps_prefixes:
+            return None
+        name, generation = self.info.name, self.info.generation
+        return lambda token_ids: PrefixKey(name, generation, salt, token_digest(token_ids))
 
-    def _last_hidden(self, sequences: list[Sequence], in_float32: bool) -> tuple[Tensor, list[Sequence]]:
-        """One row ``[prefix | item | item … | prefix | item …]``; each last state, in the order returned."""
-        ordered = sorted(
-            sequences, key=lambda s: (id(s.prefix), len(s.token_ids))
-        )  # equal lengths side by side: one attention call
-        pieces: list[Piece] = []
-        places: dict[Prefix, int] = {}
-        rows = []
-        for sequence in ordered:
-            prefix = sequence.prefix
-            if prefix is not None and prefix not in places:
-                places[prefix] = len(pieces)
-                pieces.append(Piece(prefix.token_ids))
-            rows.append(len(pieces))
-            pieces.append(Piece(sequence.token_ids, prefix=None if prefix is None else places[prefix]))
-        batch = self._model.pack(pieces)
-        hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
-        return hidden[batch.cursor.last[rows]], ordered
+    def _score(self, sequences: list[Sequence], *, in_float32: bool) -> list[Sequence]:
+        """Fill ``logprobs`` of the sequences' prompts; returns those that came out with numbers that are none."""
+        keeping = self._model.keeps_prefixes and not in_float32
+        row = PromptRow(self.prefix_cache if keeping else None, packed=self._model.execution == "packed")
+        laid = row.lay(sequences)
+        failed = []
+        if row.pieces:
+            batch = self._model.pack(row.pieces)
+            hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
+            groups: dict[Work, list[LaidPrompt]] = {}
+            for each in laid:
+                groups.setdefault(each.sequence.work, []).append(each)
+            for work, prompts in groups.items():
+                logprobs = self._label_logprobs(hidden, batch, prompts, work)  # [n, K]
+                work.results.logprobs[[each.sequence.index for each in prompts]] = logprobs.cpu().numpy()
+            failed = [
+                s for s in sequences if s.fills is None and not np.isfinite(s.work.results.logprobs[s.index]).all()
+            ]
+        row.hand_over(sequences, set(failed), retired=self.retired)
+        return failed
 
-    def _label_logprobs(self, hidden: Tensor, results: LabelResults, over_labels: bool) -> Tensor:
-        """``[n, E]`` to float32 ``[n, K]``, normalised over the labels (only their rows are multiplied) or over all."""
-        rows = list(results.labels.token_ids)
-        bias = None if self._bias is None else self._bias[rows].float()
-        logits = F.linear(hidden.float(), self._weight[rows].float(), bias)  # [n, K]
-        logits = cap_logits(logits, self._softcap)
-        if over_labels:
-            return logits.log_softmax(dim=-1)
-        total, reason = vocabulary_logsumexp(hidden, self._weight, self._bias, self._softcap)
+    def _label_logprobs(self, hidden: Tensor, batch: PackedBatch, prompts: list[LaidPrompt], work: Work) -> Tensor:
+        """``hidden [T, E]`` to float32 ``[n, K]``. Where only single tokens compete, only their rows are multiplied."""
+        results: LabelResults = work.results
+        labels, over_labels = results.labels, work.scoring.options.apply_softmax
+        first = hidden[batch.cursor.last[[each.piece for each in prompts]]]  # [n, E]
+        behind = [
+            hidden[_last_rows(batch, [each.continuations[place] for each in prompts], len(ids))]  # [n, L, E]
+            for place, ids in enumerate(labels.continuations)
+        ]
+        logprobs = self._logits(first, torch.tensor([ids[0] for ids in labels.token_ids]))  # [n, K]
+        summed = [*([] if over_labels else [first]), *(states.flatten(0, 1) for states in behind)]
+        totals = list(self._vocabulary_sums(summed, results))
+        if not over_labels:  # else it is the same for all labels
+            logprobs = logprobs - totals.pop(0)[:, None]
+        for ids, states, total in zip(labels.continuations, behind, totals, strict=True):
+            places = [k for k, label in enumerate(labels.token_ids) if label[:-1] == ids and ids]
+            for k in places:
+                wanted = labels.token_ids[k][1:]
+                steps = [self._logits(states[:, i], torch.tensor([t]))[:, 0] for i, t in enumerate(wanted)]
+                logprobs[:, k] += (torch.stack(steps, dim=1) - total.view(len(prompts), -1)).sum(dim=1)
+        return logprobs.log_softmax(dim=-1) if over_labels else logprobs
+
+    def _logits(self, states: Tensor, token_ids: Tensor) -> Tensor:
+        """``[n, E]`` and k ids to float32 ``[n, k]``."""
+        bias = None if self._bias is None else self._bias[token_ids].float()
+        return cap_logits(F.linear(states.float(), self._weight[token_ids].float(), bias), self._softcap)
+
+    def _vocabulary_sums(self, states: list[Tensor], results: LabelResults) -> tuple[Tensor, ...]:
+        """Log of the summed exponentials of all logits, for several ``[n, E]`` in one pass over the vocabulary."""
+        if not states:
+            return ()
+        total, reason = vocabulary_logsumexp(torch.cat(states), self._weight, self._bias, self._softcap)
         if reason is not None and results.fallback is None:
             results.fallback = reason
             self._counters.add(label_fallbacks=1)
-        return logits - total[:, None]
+        return total.split([len(each) for each in states])
 
 
-def _label_id(tokenizer: TextTokenizer, tail: str, name: str) -> int:
-    before, after = tokenizer.encode(tail), tokenizer.encode(tail + name)
-    if after[: len(before)] != before:
-        raise EngineError(
-            "label_merges_with_prompt",
-            f"The label '{name}' written behind the prompt's end {tail!r} changes that end's own tokens. "
-            "End the template with a line break, or give label_token_ids.",
-        )
-    if len(after) != len(before) + 1:
-        raise EngineError(
-            "label_not_single_token",
-            f"The label '{name}' is {len(after) - len(before)} tokens {after[len(before) :]} behind the prompt. "
-            "Give labels of one token, or label_token_ids.",
-        )
-    return after[-1]
+def _last_rows(batch: PackedBatch, pieces: list[int], count: int) -> Tensor:
+    """The rows of each piece's last ``count`` tokens, ``[n, count]``."""
+    ends = torch.tensor([batch.starts_cpu[piece] + batch.lengths_cpu[piece] for piece in pieces])
+    return ends[:, None] + torch.arange(-count, 0)
 
 
-def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:
-    """Each pair's prompt (-1: a side is blank), and for each prompt one (query, document) that it is for."""
-    places: dict[tuple[str, str], int] = {}
-    pairs: list[tuple[int, int]] = []
-    prompt_of = []
-    for query, document in zip(*pair_indices(request), strict=True):
-        texts = request.queries[query], request.documents[document]
-        if is_blank(texts[0]) or is_blank(texts[1]):
-            prompt_of.append(-1)
-            continue
-        if texts not in places:
-            places[texts] = len(pairs)
-            pairs.append((int(query), int(document)))
-        prompt_of.append(places[texts])
-    return np.array(prompt_of, dtype=np.intp), pairs
-
-
-def _shared_length(prompts: list[list[int]]) -> int:
-    """How many tokens all prompts begin with, each keeping one of its own; 0 for a single prompt."""
-    if len(prompts) < 2:
-        return 0
-    first, last = min(prompts), max(prompts)  # in dictionary order the two extremes differ earliest
-    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return min(shared, min(map(len, prompts)) - 1)
+def _about_tokens(side: Side) -> int:
+    return len(side) // CHARACTERS_PER_TOKEN if isinstance(side, str) else len(side)
 
 
 def _log_odds(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

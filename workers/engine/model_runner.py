@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from workers.engine.architectures import position_offset
 from workers.engine.attention import PACKED_ATTENTION
 from workers.engine.errors import EngineError
+from workers.engine.kept_prefix import KeptPrefix
 from workers.engine.packed_batch import PackedBatch, Piece, pack
 
 _WASTE = 1.25  # a padded batch ends where the longest piece would exceed the shortest by more than this
@@ -26,13 +27,15 @@ _PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e
 
 
 class ModelRunner:
-    """Holds the body of a checkpoint (no head) and runs it. ``execution`` is "packed" or "padded"."""
+    """Holds the body of a checkpoint (no head) and runs it. ``execution`` is "packed" or "padded"; ``keeps_prefixes``:
+    packed, causal, and nothing but attention mixes tokens, so that kept keys and values stand for a prefix."""
 
     def __init__(self, model: PreTrainedModel, device: torch.device) -> None:
         self.model = model
         self.device = device
         self.dtype = model.dtype
         self.execution = "padded"
+        self.keeps_prefixes = False
         self._offset = position_offset(model.config)
         self._pad_id = int(getattr(model.config, "pad_token_id", None) or 0)
         self._parameters = inspect.signature(model.forward).parameters.keys()
@@ -52,17 +55,25 @@ class ModelRunner:
                 pieces.append(Piece(item.token_ids, prefix=prefix))
         self.model.set_attn_implementation(PACKED_ATTENTION)
         self.execution = "packed"
+        if not self._agrees(pieces, torch.cat(expected)):
+            self.model.set_attn_implementation(own_attention)
+            self.execution = "padded"
+        elif causal:
+            kept = KeptPrefix(len(pieces[prefix].token_ids))
+            keeping = [Piece(pieces[prefix].token_ids, keep=kept)]
+            continuing = [Piece(piece.token_ids, after=(kept,)) for piece in pieces[-2:]]
+            self.keeps_prefixes = self._agrees(keeping, expected[prefix]) and self._agrees(
+                continuing, torch.cat(expected[-2:])
+            )
+
+    def _agrees(self, pieces: list[Piece], expected: Tensor) -> bool:
+        """Whether the pieces run packed give the states ``[T, E]`` that the model gave in its own way."""
         try:
             packed = self._packed(self.pack(pieces))
         except EngineError:  # attention with something that packing cannot honour, such as learned sinks
-            agree = False
-        else:
-            wanted = torch.cat(expected).float()  # [T, E]
-            error = (packed.float() - wanted).norm() / wanted.norm()
-            agree = bool(error < _PROBE_TOLERANCE[self.dtype])
-        if not agree:
-            self.model.set_attn_implementation(own_attention)
-            self.execution = "padded"
+            return False
+        error = (packed.float() - expected.float()).norm() / expected.float().norm()
+        return bool(error < _PROBE_TOLERANCE[self.dtype])
 
     def pack(self, pieces: list[Piece]) -> PackedBatch:
         return pack(pieces, device=self.device, position_offset=self._offset)

@@ -33,7 +33,7 @@ def is_blank(text: str) -> bool:
 
 def pair_indices(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """For each pair its query and its document, both ``[P]``."""
-    queries, documents = len(request.queries), len(request.documents)
+    queries, documents = request.query_count, request.document_count
     if request.pairing is Pairing.MATRIX:
         return np.repeat(np.arange(queries), documents), np.tile(np.arange(documents), queries)
     if queries != documents:

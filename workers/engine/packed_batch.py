@@ -1,7 +1,9 @@
 """The one object that crosses layers: many sequences laid end to end on a single row, never padded.
 
 Shapes: T tokens on the row, N pieces, G groups. A piece may *continue* an earlier one (its prefix): its positions go on
-where the prefix ends and it attends to the prefix and to itself, so that items of one query share the query's tokens.
+where the prefix ends and it attends to the prefix and to itself, so that items of one query share the query's tokens. A
+prefix may continue another, and the first of such a chain may follow prefixes kept from earlier batches, which lie
+behind the row: as keys only.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from workers.engine.kept_prefix import KeptPrefix
+
+Span = tuple[int, int]  # first row and number of rows
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     token_ids: Sequence[int]
     prefix: int | None = None  # index of the piece that this one continues
+    after: tuple[KeptPrefix, ...] = ()  # without ``prefix``: what ran in earlier batches and this one continues
+    keep: KeptPrefix | None = None  # takes this piece's keys and values as they are computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,7 @@ class Group:
     start: int
     count: int
     length: int
-    prefix_start: int
+    prefix: tuple[Span, ...]  # the rows of all that they continue, in order
     prefix_length: int  # 0: no prefix
 
 
@@ -52,6 +60,8 @@ class PackedBatch:
     token_ids: Tensor  # [T]
     positions: Tensor  # [T]
     key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None without prefixes
+    kept: tuple[KeptPrefix, ...]  # in the order in which their keys lie behind the row
+    keeps_cpu: tuple[tuple[int, KeptPrefix], ...]  # first row of a piece, and what takes its keys and values
     cu_lengths: Tensor  # [N + 1] int32, borders of the pieces as queries
     cu_attended: Tensor  # [N + 1] int32, borders of what they attend to
     cursor: PoolingCursor
@@ -66,8 +76,9 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     lengths = [len(piece.token_ids) for piece in pieces]
     borders = [0, *accumulate(lengths)]
     starts = borders[:-1]
-    prefixes = [piece.prefix for piece in pieces]
-    prefix_lengths = [0 if p is None else lengths[p] for p in prefixes]
+    kept = tuple(dict.fromkeys(each for piece in pieces for each in piece.after))
+    chains = _chains(pieces, starts, lengths, kept)
+    prefix_lengths = [sum(count for _, count in chain) for chain in chains]
     attended = [length + prefix for length, prefix in zip(lengths, prefix_lengths, strict=True)]
     token_ids = np.concatenate([np.asarray(piece.token_ids, dtype=np.int64) for piece in pieces])  # [T]
     positions = (
@@ -75,13 +86,13 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
-    if any(p is not None for p in prefixes):
-        blocks.append(_key_rows(starts, lengths, prefixes))
+    if any(chains):
+        blocks.append(_key_rows(starts, lengths, chains))
     views = _to_device(blocks, device)
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
-        groups_cpu=tuple(_groups(starts, lengths, prefixes)),
+        groups_cpu=tuple(_groups(starts, lengths, chains)),
         max_length=max(lengths),
         max_attended=max(attended),
         token_ids=views[0],
@@ -90,24 +101,41 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
         cu_lengths=views[4].to(torch.int32),
         cu_attended=views[5].to(torch.int32),
         key_rows=views[6] if len(views) > 6 else None,
+        kept=kept,
+        keeps_cpu=tuple((start, piece.keep) for start, piece in zip(starts, pieces, strict=True) if piece.keep),
     )
 
 
-def _key_rows(starts: list[int], lengths: list[int], prefixes: list[int | None]) -> npt.NDArray[np.int64]:
-    rows = []
-    for start, length, prefix in zip(starts, lengths, prefixes, strict=True):
-        if prefix is not None:
-            rows.append(np.arange(starts[prefix], starts[prefix] + lengths[prefix]))
-        rows.append(np.arange(start, start + length))
-    return np.concatenate(rows)
+def _chains(
+    pieces: Sequence[Piece], starts: list[int], lengths: list[int], kept: tuple[KeptPrefix, ...]
+) -> list[tuple[Span, ...]]:
+    """For each piece the rows of what it continues; a prefix precedes its pieces on the row."""
+    borders = accumulate((each.length for each in kept), initial=sum(lengths))
+    behind = {each: (start, each.length) for each, start in zip(kept, borders, strict=False)}
+    chains: list[tuple[Span, ...]] = []
+    for piece in pieces:
+        if piece.prefix is None:
+            chains.append(tuple(behind[each] for each in piece.after))
+        else:
+            chains.append((*chains[piece.prefix], (starts[piece.prefix], lengths[piece.prefix])))
+    return chains
 
 
-def _groups(starts: list[int], lengths: list[int], prefixes: list[int | None]) -> list[Group]:
+def _key_rows(starts: list[int], lengths: list[int], chains: list[tuple[Span, ...]]) -> npt.NDArray[np.int64]:
+    return np.concatenate(
+        [
+            np.arange(first, first + count)
+            for start, length, chain in zip(starts, lengths, chains, strict=True)
+            for first, count in (*chain, (start, length))
+        ]
+    )
+
+
+def _groups(starts: list[int], lengths: list[int], chains: list[tuple[Span, ...]]) -> list[Group]:
     groups = []
-    for (length, prefix), members in groupby(range(len(starts)), key=lambda i: (lengths[i], prefixes[i])):
+    for (length, chain), members in groupby(range(len(starts)), key=lambda i: (lengths[i], chains[i])):
         indices = list(members)
-        place = (0, 0) if prefix is None else (starts[prefix], lengths[prefix])
-        groups.append(Group(starts[indices[0]], len(indices), length, *place))
+        groups.append(Group(starts[indices[0]], len(indices), length, chain, sum(count for _, count in chain)))
     return groups
 
 

@@ -27,11 +27,13 @@ from workers.engine.recipe import Recipe
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, PoolingResults, Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
-from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOutput, ScoringRequest
+from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOptions, ScoringOutput, ScoringRequest
 
 
 class PoolingRunner(TaskRunner):
     """One loaded encoder; requests for different tasks share a micro-batch."""
+
+    room_depends_on_query = False
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class PoolingRunner(TaskRunner):
         self.sample_tail = recipe.sample_tail
         self._recipe = recipe
         self._model = checkpoint.runner
+        self._tokenizer = checkpoint.tokenizer
         self._caches = caches
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
@@ -64,6 +67,10 @@ class PoolingRunner(TaskRunner):
     def estimate(self, request: ScoringRequest) -> int:
         texts = (*request.queries, *request.documents)
         return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
+
+    def document_room(self, query: str, options: ScoringOptions) -> int:
+        room = self._recipe.layout.room(Role.DOCUMENT, options.instruction if self._recipe.takes_instruction else "")
+        return min(room, options.max_tokens_per_document or room)
 
     def prepare(self, work: Work) -> None:
         if isinstance(work.request, PoolingRequest):

@@ -169,8 +169,8 @@ class _Budget:
         self._started = False
 
     def cost(self, sequence: Sequence) -> int:
-        prefix = sequence.prefix
-        return sequence.cost + (len(prefix.token_ids) if prefix is not None and prefix not in self._prefixes else 0)
+        new = (each for each in sequence.chain if not (each.kept or each.hot) and each not in self._prefixes)
+        return sequence.cost + sum(len(prefix.token_ids) for prefix in new)
 
     def fits(self, sequence: Sequence) -> bool:
         return not self._started or (self.cost(sequence) <= self.tokens and sequence.square <= self.square)
@@ -180,8 +180,9 @@ class _Budget:
         self.tokens -= cost
         self.square -= sequence.square
         self._started = True
-        if sequence.prefix is not None:
-            self._prefixes.add(sequence.prefix)
+        self._prefixes.update(sequence.chain)
+        if sequence.fills is not None:
+            self._prefixes.add(sequence.fills)
         return cost
 
 

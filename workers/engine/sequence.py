@@ -10,7 +10,7 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,13 @@ import torch
 from workers.engine.embedding_cache import CacheKey
 from workers.engine.encoding import Encoding, Part
 from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.kept_prefix import KeptPrefix, PrefixKey
 from workers.engine.role import Role
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import PoolingRequest, ScoringRequest
+
+if TYPE_CHECKING:
+    from workers.engine.long_documents import WindowedRequest
 
 _KEYS = itertools.count()
 _VECTORS_PER_TOKEN = (
@@ -31,9 +35,17 @@ _VECTORS_PER_TOKEN = (
 
 @dataclass(eq=False, slots=True)
 class Prefix:
-    """Tokens that several prompts begin with; identity decides what is shared."""
+    """Tokens that several prompts begin with, or an early part of a long one; key or identity say which."""
 
-    token_ids: list[int]
+    token_ids: list[int]  # without the parent's
+    parent: Prefix | None = None
+    key: PrefixKey | None = None  # under which it may be kept for other requests
+    kept: KeptPrefix | None = None  # held by this request alone
+    hot: bool = False  # found in the cache, or put there: the next micro-batch is not charged for it
+
+    def chain(self) -> list[Prefix]:
+        """From the first token's to this one."""
+        return [*(self.parent.chain() if self.parent else ()), self]
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +60,12 @@ class Sequence:
     cache_key: CacheKey | None = None
     parts: frozenset[Part] = frozenset()  # what its text is to become
     encoding: Encoding | None = None
+    continuations: tuple[tuple[int, ...], ...] = ()  # what labels of several tokens begin with, run behind the prompt
+    fills: Prefix | None = None  # this is no prompt: it runs that prefix, for those to come
+
+    @property
+    def chain(self) -> list[Prefix]:
+        return self.prefix.chain() if self.prefix else []
 
     @property
     def cost(self) -> int:
@@ -55,11 +73,11 @@ class Sequence:
         if self.encoding is not None:
             vectors = self.encoding.tokens
             return 1 if vectors is None else 1 + len(vectors) // _VECTORS_PER_TOKEN
-        return len(self.token_ids)
+        return len(self.token_ids) + sum(map(len, self.continuations))
 
     @property
     def square(self) -> int:
-        prefix = len(self.prefix.token_ids) if self.prefix else 0
+        prefix = sum(len(prefix.token_ids) for prefix in self.chain)
         return len(self.token_ids) * (prefix + len(self.token_ids))
 
 
@@ -106,6 +124,7 @@ class Work:
     future: Future[Any] = field(default_factory=Future)
     pending: deque[Sequence] = field(default_factory=deque)
     results: Any = None  # the task's own
+    windows: WindowedRequest | None = None  # ``request`` is over windows of long documents, and whose
     submitted: float = field(default_factory=time.monotonic)
     prepared: float = 0.0
     started: float = 0.0

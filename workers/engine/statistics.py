@@ -37,3 +37,4 @@ class EngineStatistics:
     out_of_memory: int
     document_cache: CacheStatistics
     query_cache: CacheStatistics
+    prefix_cache: CacheStatistics  # looked up for every prefix of every micro-batch

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo
-from workers.engine.types import PoolingRequest, PoolingTask, ScoringRequest
+from workers.engine.types import LongDocuments, Pairing, PoolingRequest, PoolingTask, ScoringOptions, ScoringRequest
 
 if TYPE_CHECKING:
+    from workers.engine.kept_prefix import PrefixCache
+    from workers.engine.prompts import Side
     from workers.engine.sequence import Sequence, Work
+    from workers.engine.tokenizer import TextTokenizer
 
 
 CHARACTERS_PER_TOKEN = 3  # a cautious guess, only to bound what waits
@@ -25,6 +28,10 @@ class TaskRunner(ABC):
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
     sample_tail = ""  # what a text must end with to give anything
+    takes_token_ids = False
+    room_depends_on_query = True  # of a document: query and document share the model's positions
+    prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
+    _tokenizer: TextTokenizer
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -33,6 +40,26 @@ class TaskRunner(ABC):
     @abstractmethod
     def estimate(self, request: ScoringRequest) -> int:
         """About how many tokens the request will put into the queue."""
+
+    def document_room(self, query: str, options: ScoringOptions) -> int:
+        """How many of its own tokens a document may have beside a query before it is cut."""
+        raise EngineError(
+            "unsupported_option",
+            f"The model '{self.info.name}' ({self.info.kind}) takes documents whole or cut. Give long_documents as "
+            f"'{LongDocuments.TRUNCATE}'.",
+        )
+
+    def document_excess(self, query: Side, document: Side, options: ScoringOptions) -> int:
+        """How many tokens of a document would be cut, were it scored with this query."""
+        assert isinstance(query, str) and isinstance(document, str)
+        room = self.document_room(query, options)
+        return max(0, len(self._tokenizer.offsets(document)) - room)
+
+    def token_places(self, document: Side) -> list[tuple[int, int]]:
+        """First and last-plus-one character of each token; of token ids, their places."""
+        if isinstance(document, str):
+            return self._tokenizer.offsets(document)
+        return [(i, i + 1) for i in range(len(document))]
 
     def estimate_pooling(self, request: PoolingRequest) -> int:
         return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in request.inputs)
@@ -53,6 +80,18 @@ class TaskRunner(ABC):
                 f"The model '{self.info.name}' ({self.info.kind}) does not score a query with documents; "
                 f"it can {', '.join(sorted(self.tasks))}.",
             )
+        if (request.query_ids or request.document_ids) and not self.takes_token_ids:
+            raise EngineError(
+                "token_ids_refused",
+                f"The model '{self.info.name}' ({self.info.kind}) takes texts, not token ids. Give queries and "
+                "documents as texts, or use a generative model.",
+            )
+        if (
+            request.options.long_documents is LongDocuments.CHUNK_MAX
+        ):  # all of the documents, not what there is room for
+            queries = request.query_count if request.pairing is Pairing.MATRIX else 1
+            characters = sum(map(len, request.documents)) + CHARACTERS_PER_TOKEN * sum(map(len, request.document_ids))
+            return self.estimate(request) + queries * characters // CHARACTERS_PER_TOKEN
         return self.estimate(request)
 
     @abstractmethod

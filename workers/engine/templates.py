@@ -8,6 +8,7 @@ ones."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,6 +26,7 @@ _FAULTS = (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, R
 _QUERY, _ITEM = "\uf8f0query\uf8f1", "\uf8f0item\uf8f1"
 _SLOTS = re.compile(f"({_QUERY}|{_ITEM})")
 _SAMPLE = ("what is a test?", "A test shows whether something works.")
+_OTHER_SAMPLE = ("Rain", "7 rivers")  # begins with other tokens
 
 _QUESTION = (
     "{% if item_first %}Passage: {{ item }}\nQuery: {{ query }}"
@@ -49,6 +51,8 @@ class Prompt:
     token_ids: list[int]
     truncated: int  # tokens cut from the item
     query_truncated: int
+    item_tokens: int  # before the cut, with those that the item shares with what is around it
+    heads: tuple[int, ...] = ()  # where other prompts may part from it: behind the template's, the query's last token
 
 
 def default_template(tokenizer: TextTokenizer) -> str:
@@ -74,7 +78,8 @@ class PromptTemplate:
             )
         self._parts = _cut(rendered, tokenizer.control)
         sample = rendered.replace(_QUERY, _SAMPLE[0]).replace(_ITEM, _SAMPLE[1])
-        built = self.build(*_SAMPLE, max_length=10**9)
+        self._opening: list[int] = []
+        built, other = (self.build(*texts, max_length=10**9) for texts in (_SAMPLE, _OTHER_SAMPLE))
         if built is None or built.token_ids != tokenizer.encode_with_control(sample):
             raise EngineError(
                 "unsupported_tokenizer",
@@ -82,6 +87,7 @@ class PromptTemplate:
                 "texts cannot follow. Write the template without blanks around control tokens, or use another "
                 "checkpoint.",
             )
+        self._opening = built.token_ids[: shared_length(built.token_ids, other.token_ids if other else [])]
 
     @cached_property
     def tail(self) -> str:
@@ -98,12 +104,13 @@ class PromptTemplate:
             query, query_truncated = self._tokenizer.cut_text(query, max_query)
         item, beyond = self._tokenizer.head(item, max_length)
         ids: list[int] = []
-        first = last = touched = 0
+        first = last = touched = head = 0
         for part in self._parts:
             if isinstance(part, int):
                 ids.append(part)
             elif _ITEM in part:
-                run, inside, touched = self._encode_item_run(part, query, item)
+                run, inside, touching = self._encode_item_run(part, query, item)
+                head, touched = len(ids) + touching.start, len(touching)
                 first, last = len(ids) + inside.start, len(ids) + inside.stop
                 ids += run
             else:
@@ -111,16 +118,26 @@ class PromptTemplate:
         cut = max(0, len(ids) - max_length, touched - (max_item or touched))
         if cut and cut >= last - first:
             return None
-        return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated)
+        heads = (shared_length(ids, self._opening), head)
+        return Prompt(ids[: last - cut] + ids[last:], cut + beyond, query_truncated, touched + beyond, heads)
 
-    def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], range, int]:
-        """The run's ids; which lie wholly inside the item and may be cut; how many hold any of its characters."""
+    def _encode_item_run(self, part: str, query: str, item: str) -> tuple[list[int], range, range]:
+        """The run's ids; which lie wholly inside the item and may be cut; which hold any of its characters."""
         before, after = (side.replace(_QUERY, query) for side in part.split(_ITEM))
         ids, offsets = self._tokenizer.encode_with_offsets(before + item + after)
         start, end = len(before), len(before) + len(item)
         inside = [i for i, (first, last) in enumerate(offsets) if start <= first and last <= end]
-        touched = sum(first < end and last > start for first, last in offsets)
-        return ids, range(inside[0], inside[-1] + 1) if inside else range(0), touched
+        touching = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
+        return ids, _spanned(inside), _spanned(touching)
+
+
+def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _spanned(places: list[int]) -> range:
+    return range(places[0], places[-1] + 1) if places else range(0)
 
 
 def _refuse_programs(text: str) -> None:

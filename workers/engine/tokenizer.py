@@ -129,13 +129,21 @@ class TextTokenizer:
         encoding = self._texts.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """First and last-plus-one character of each of a text's tokens. Long texts pass in pieces."""
+        places, before = [], 0
+        for part in segments(text) if self._can_cut else (text,):
+            places += [(before + first, before + last) for first, last in self.encode_with_offsets(part)[1]]
+            before += len(part)
+        return places
+
     def encode_with_control(self, text: str) -> list[int]:
         """As the checkpoint's own tokenizer does: for templates and comparisons, never for a stranger's text."""
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
 
-    def text_of(self, token_id: int) -> str:
-        text: str = self._whole.decode([token_id], skip_special_tokens=False)
+    def text_of(self, *token_ids: int) -> str:
+        text: str = self._whole.decode(token_ids, skip_special_tokens=False)
         return text
 
     def cut_text(self, text: str, limit: int) -> tuple[str, int]:

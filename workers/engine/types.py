@@ -41,6 +41,13 @@ class Truncation(StrEnum):
     ERROR = "error"
 
 
+class LongDocuments(StrEnum):
+    """Scoring of documents that the model has no room for: their beginning, or the best of windows over all of it."""
+
+    TRUNCATE = "truncate"
+    CHUNK_MAX = "chunk_max"
+
+
 class PoolingTask(StrEnum):
     """What becomes of one text: a vector, label shares, or one of either for every token."""
 
@@ -67,14 +74,20 @@ class ScoringOptions:
     use_activation: bool = True  # cross-encoders; False: the score is the raw logit
     dimensions: int | None = None  # bi-encoders trained for it (Matryoshka): the first so many of the vector
     labels: tuple[str, ...] = ()  # generative: overrides the model's labels
-    label_token_ids: tuple[int, ...] = ()  # generative: overrides ``labels``
+    label_token_ids: tuple[int | tuple[int, ...], ...] = ()  # generative: overrides ``labels``
     apply_softmax: bool = True  # over the labels only; False: probabilities over the whole vocabulary
     item_first: bool = False
     template: str = ""
+    add_special_tokens: bool = True  # generative: to a query given as text beside documents given as token ids
+    long_documents: LongDocuments = LongDocuments.TRUNCATE
+    chunk_overlap: int = 64  # tokens that a window shares with the one before; at most half of a window
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
+    """Generative models also take token ids: ``query_ids`` in place of ``queries``, ``document_ids`` of ``documents``.
+    Query and document are then joined as they are, without a template."""
+
     model: str
     queries: tuple[str, ...]
     documents: tuple[str, ...]
@@ -83,6 +96,17 @@ class ScoringRequest:
     deadline: float | None = None  # time.monotonic(); work not started by then is dropped
     cancelled: threading.Event | None = None  # seen between micro-batches
     options: ScoringOptions = field(default_factory=ScoringOptions)
+    query_ids: tuple[tuple[int, ...], ...] = ()
+    document_ids: tuple[tuple[int, ...], ...] = ()
+    cache_salt: str = ""  # generative: only requests of one salt share the prefixes that are kept between requests
+
+    @property
+    def query_count(self) -> int:
+        return len(self.query_ids or self.queries)
+
+    @property
+    def document_count(self) -> int:
+        return len(self.document_ids or self.documents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +143,14 @@ class ScoringOutput:
     labels: LabelScores | None
     scale: Scale
     prompt_tokens: int  # each query and document counted once per encoding it needed; generative: whole prompts
-    cached_documents: int
+    cached_documents: int  # of long ones each window
     timings: Timings
     backend: str  # "cpu", "cuda", "cuda+cpu-maxsim"
     fallback: str | None  # why the wanted GPU MaxSim did not run
     dtype: str
     revision: str
     blocks: npt.NDArray[np.int32] | None = None  # [P], listwise: pairs of one number were read together; -1: not read
+    best_windows: npt.NDArray[np.int32] | None = None  # [P, 2], chunk_max: where in the document the score is from
 
 
 @dataclass(frozen=True, slots=True)
