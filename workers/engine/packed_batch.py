@@ -20,6 +20,7 @@ from torch import Tensor
 class Piece:
     token_ids: Sequence[int]
     prefix: int | None = None  # index of the piece that this one continues
+    attended: int | None = None  # so many first tokens are seen by all of the piece, the rest by none; None: all are
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Group:
     length: int
     prefix_start: int
     prefix_length: int  # 0: no prefix
+    attended: int  # of its own tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,20 @@ class PackedBatch:
     token_ids_cpu: npt.NDArray[np.int64]  # [T]
     starts_cpu: tuple[int, ...]  # N
     groups_cpu: tuple[Group, ...]  # G
+    attended_cpu: tuple[int, ...]  # N, how many of its own tokens a piece's tokens attend to
     max_length: int
     max_attended: int
     token_ids: Tensor  # [T]
     positions: Tensor  # [T]
-    key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None without prefixes
+    key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None: all tokens, each piece its own
     cu_lengths: Tensor  # [N + 1] int32, borders of the pieces as queries
     cu_attended: Tensor  # [N + 1] int32, borders of what they attend to
     cursor: PoolingCursor
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether some tokens attend without being attended to."""
+        return any(group.attended < group.length for group in self.groups_cpu)
 
     @property
     def lengths_cpu(self) -> tuple[int, ...]:
@@ -68,20 +76,22 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     starts = borders[:-1]
     prefixes = [piece.prefix for piece in pieces]
     prefix_lengths = [0 if p is None else lengths[p] for p in prefixes]
-    attended = [length + prefix for length, prefix in zip(lengths, prefix_lengths, strict=True)]
+    own_keys = [n if piece.attended is None else piece.attended for n, piece in zip(lengths, pieces, strict=True)]
+    attended = [keys + prefix for keys, prefix in zip(own_keys, prefix_lengths, strict=True)]
     token_ids = np.concatenate([np.asarray(piece.token_ids, dtype=np.int64) for piece in pieces])  # [T]
     positions = (
         np.concatenate([np.arange(p, p + n) for p, n in zip(prefix_lengths, lengths, strict=True)]) + position_offset
     )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
-    if any(p is not None for p in prefixes):
-        blocks.append(_key_rows(starts, lengths, prefixes))
+    if attended != lengths:
+        blocks.append(_key_rows(starts, lengths, prefixes, own_keys))
     views = _to_device(blocks, device)
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
-        groups_cpu=tuple(_groups(starts, lengths, prefixes)),
+        groups_cpu=tuple(_groups(starts, lengths, prefixes, own_keys)),
+        attended_cpu=tuple(own_keys),
         max_length=max(lengths),
         max_attended=max(attended),
         token_ids=views[0],
@@ -93,21 +103,24 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     )
 
 
-def _key_rows(starts: list[int], lengths: list[int], prefixes: list[int | None]) -> npt.NDArray[np.int64]:
+def _key_rows(
+    starts: list[int], lengths: list[int], prefixes: list[int | None], own_keys: list[int]
+) -> npt.NDArray[np.int64]:
     rows = []
-    for start, length, prefix in zip(starts, lengths, prefixes, strict=True):
+    for start, keys, prefix in zip(starts, own_keys, prefixes, strict=True):
         if prefix is not None:
             rows.append(np.arange(starts[prefix], starts[prefix] + lengths[prefix]))
-        rows.append(np.arange(start, start + length))
+        rows.append(np.arange(start, start + keys))
     return np.concatenate(rows)
 
 
-def _groups(starts: list[int], lengths: list[int], prefixes: list[int | None]) -> list[Group]:
+def _groups(starts: list[int], lengths: list[int], prefixes: list[int | None], own_keys: list[int]) -> list[Group]:
     groups = []
-    for (length, prefix), members in groupby(range(len(starts)), key=lambda i: (lengths[i], prefixes[i])):
+    alike = groupby(range(len(starts)), key=lambda i: (lengths[i], prefixes[i], own_keys[i]))
+    for (length, prefix, keys), members in alike:
         indices = list(members)
-        place = (0, 0) if prefix is None else (starts[prefix], lengths[prefix])
-        groups.append(Group(starts[indices[0]], len(indices), length, *place))
+        start, before = (0, 0) if prefix is None else (starts[prefix], lengths[prefix])
+        groups.append(Group(starts[indices[0]], len(indices), length, start, before, keys))
     return groups
 
 

@@ -102,7 +102,7 @@ class PoolingRunner(TaskRunner):
         empty = (queries < 0) | (documents < 0)
         scores = np.full(len(queries), np.nan, dtype=np.float32)
         if not empty.all():
-            distinct = fused_scores(results, self._recipe.weights, work.request.options)
+            distinct = fused_scores(results, self._recipe.weights, work.request.options, self.info.scale)
             scores[~empty] = distinct[queries[~empty], documents[~empty]] if results.pairs is None else distinct[~empty]
         cut_queries, cut_documents = results.cut(Role.QUERY), results.cut(Role.DOCUMENT)
         return assemble_output(
@@ -209,7 +209,15 @@ class PoolingRunner(TaskRunner):
             elif (tokens := next(fresh)).own:
                 sequences.append(
                     Sequence(
-                        work, role, index, tokens.ids, len(tokens.ids), tokens.truncated, cache_key=key, parts=parts
+                        work,
+                        role,
+                        index,
+                        tokens.ids,
+                        len(tokens.ids),
+                        tokens.truncated,
+                        attended=tokens.attended,
+                        cache_key=key,
+                        parts=parts,
                     )
                 )
         return sequences
@@ -231,7 +239,7 @@ class PoolingRunner(TaskRunner):
 
     def _pooled(self, sequences: list[Sequence], *, in_float32: bool) -> tuple[list[Encoding], list[bool]]:
         """One forward pass for all; each part's pooler sees the sequences that want it."""
-        batch = self._model.pack([Piece(sequence.token_ids) for sequence in sequences])
+        batch = self._model.pack([Piece(s.token_ids, attended=s.attended) for s in sequences])
         hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
         encodings, finite = [Encoding() for _ in sequences], [True] * len(sequences)
         for part, pooler in self._recipe.poolers.items():
