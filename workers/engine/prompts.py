@@ -47,6 +47,8 @@ class PromptedLayout:
         self._room = max_length - tokenizer.special_count
         self._prompts = prompts
         self._leads = {role: self._read(prompt) for role, prompt in prompts.items()}
+        for role in prompts:
+            self.room(role, "")
         query = prompts.get(Role.QUERY, "")
         self.takes_instruction = not self._lead(Role.QUERY, "").ids and instructed(query, "") is not None
 
