@@ -71,7 +71,7 @@ def _qwen3(vocabulary: int, **changed: Any) -> PreTrainedModel:
 
 
 def _llama(vocabulary: int) -> PreTrainedModel:
-    return LlamaModel(LlamaConfig(vocab_size=vocabulary, is_causal=False, **DECODER))
+    return LlamaModel(LlamaConfig(vocab_size=vocabulary, **{**DECODER, "is_causal": False}))
 
 
 def _gemma3(vocabulary: int) -> PreTrainedModel:
@@ -131,15 +131,15 @@ def vectors(engine: Engine, texts: tuple[str, ...], role: TextRole, **options: A
     return np.stack([text.vector for text in engine.submit_pooling(request).result(60).data if text.vector is not None])
 
 
-def check(library: SentenceTransformer, folder: Path, **tolerance: float) -> None:
+def check(library: SentenceTransformer, folder: Path, tolerance: float = 1e-4) -> None:
     """Vectors and scores, queries and documents."""
     engine = load(folder)
     queries, documents = library.encode_query(list(QUERIES)), library.encode_document(list(DOCUMENTS))
-    close = {"rtol": 0, "atol": 1e-4, **tolerance}
-    np.testing.assert_allclose(vectors(engine, QUERIES, TextRole.QUERY), queries, **close)
-    np.testing.assert_allclose(vectors(engine, DOCUMENTS, TextRole.DOCUMENT), documents, **close)
+    np.testing.assert_allclose(vectors(engine, QUERIES, TextRole.QUERY), queries, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(vectors(engine, DOCUMENTS, TextRole.DOCUMENT), documents, rtol=0, atol=tolerance)
     scores = engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS)).result(60).scores
-    np.testing.assert_allclose(scores, library.similarity(queries, documents).numpy().ravel(), **close)
+    expected = library.similarity(queries, documents).numpy().ravel()
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=tolerance)
     alone = engine.submit(ScoringRequest("m", QUERIES[::-1][:1], DOCUMENTS[4:5], Pairing.PAIRWISE)).result(60).scores
     np.testing.assert_allclose(alone, scores.reshape(3, -1)[2, 4:5], rtol=0, atol=1e-5)
     engine.close()
@@ -232,7 +232,7 @@ def test_texts_are_lower_cased_where_the_folder_says_so(bodies: dict[str, Path],
 
 def test_dot_products_keep_the_length_of_the_vectors(bodies: dict[str, Path], tmp_path: Path) -> None:
     library = save(bodies["bert"], tmp_path, Pooling(32), similarity_fn_name="dot")
-    check(library, tmp_path, atol=1e-3)
+    check(library, tmp_path, tolerance=1e-3)
     engine = load(tmp_path)
     assert engine.models()["m"].scale is Scale.DOT
     assert np.abs(engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS)).result(60).scores).max() > 1.5
