@@ -15,7 +15,7 @@ from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
 from workers.engine import pickled_weights
-from workers.engine.architectures import position_limit
+from workers.engine.architectures import known_config, position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
@@ -81,7 +81,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     device = resolve_device(spec.device if spec.device != "auto" else config.device)
     dtype = resolve_dtype(spec.dtype, device)
     try:
-        own = AutoConfig.from_pretrained(body_folder, local_files_only=True, trust_remote_code=False)
+        own = known_config(AutoConfig.from_pretrained(body_folder, local_files_only=True, trust_remote_code=False))
         tokenizer = read_tokenizer(body_folder)
         model = load_weights(body_folder, own, spec.kind, dtype)
     except (OSError, ValueError, KeyError) as error:

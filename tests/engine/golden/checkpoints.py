@@ -216,9 +216,10 @@ def digest(folder: Path) -> str:
 
 def _numbers(name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Spread wide, so that tokens that see each other differ visibly; norms near one. No rounding anywhere."""
-    drawn = np.random.default_rng(zlib.crc32(name.encode())).integers(-512, 512, size=shape).astype(np.float32) / 1024
-    centre = 1.0 if len(shape) == 1 and name.endswith("weight") else 0.0
-    return centre + drawn * (1.0 if len(shape) > 1 else 0.5)
+    drawn = np.random.default_rng(zlib.crc32(name.encode())).integers(-512, 512, size=shape)
+    centre = 1024 if len(shape) == 1 and name.endswith("weight") else 0
+    numbers: npt.NDArray[np.float32] = ((drawn if len(shape) > 1 else drawn // 2 + centre) / 1024).astype(np.float32)
+    return numbers
 
 
 def _stanford(folder: Path) -> None:
