@@ -348,6 +348,14 @@ def _other_activation(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "activation_function": "custom.Swish"}))
 
 
+def _configure(**changed: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "sentence_bert_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -357,6 +365,8 @@ def _other_activation(folder: Path) -> None:
         (_rename("transformer.Transformer", "clip.CLIPModel"), "begins with CLIPModel"),
         (_rename("pooling.Pooling", "weights.WordWeights"), "has a WordWeights behind its transformer"),
         (_other_activation, "the activation 'custom.Swish'"),
+        (_configure(transformer_task="fill-mask"), "more than text to last hidden states"),
+        (_configure(processing_kwargs={"text": {"truncation_side": "left"}}), "more than text to last hidden states"),
     ],
 )
 def test_a_folder_that_cannot_be_followed_says_what_it_lacks(

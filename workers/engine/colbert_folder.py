@@ -21,7 +21,7 @@ from workers.engine.model_types import ModelSpec
 from workers.engine.packed_batch import PackedBatch
 from workers.engine.recipe import PlainLayout, Pooled, Recipe, TextLayout
 from workers.engine.role import Role
-from workers.engine.sentence_modules import Step, read_modules, read_step
+from workers.engine.sentence_modules import Step, check_transformer, read_modules, read_step
 from workers.engine.sequence import Sequence
 from workers.engine.types import PoolingTask
 from workers.engine.weights import read_tensors
@@ -74,13 +74,15 @@ class TokenPooler:
 
 def _lengths(spec: ModelSpec, checkpoint: Checkpoint, settings: LateSettings) -> dict[Role, int]:
     """A registration's limit is the documents'; queries keep their own unless it is larger."""
-    limits = (settings.query_length, spec.max_length, position_limit(checkpoint.model.config))
+    own = settings.query_length or checkpoint.max_length
+    limits = (own, spec.max_length, position_limit(checkpoint.model.config))
     return {Role.QUERY: min(limit for limit in limits if limit), Role.DOCUMENT: checkpoint.max_length}
 
 
 def _projection(checkpoint: Checkpoint) -> list[Step]:
     folder, device, dtype = checkpoint.folder, checkpoint.runner.device, checkpoint.runner.dtype
     if not is_stanford(folder):
+        check_transformer(folder)
         modules = read_modules(folder)[1:]
         if not any(module.kind == "Dense" for module in modules):
             raise EngineError(
@@ -88,7 +90,8 @@ def _projection(checkpoint: Checkpoint) -> list[Step]:
                 f"{folder} is a late-interaction checkpoint without a Dense module in its modules.json, so its "
                 "projection would be random. Give the folder as PyLate saves it.",
             )
-        return [read_step(module, device, dtype) for module in modules]
+        # What a mask leaves out is in the settings.
+        return [read_step(module, device, dtype) for module in modules if module.kind != "MultiVectorMask"]
     weight = read_tensors(folder, {"linear.weight"}).get("linear.weight")
     if weight is None:
         raise EngineError(

@@ -1,7 +1,8 @@
 """What a late-interaction folder says about its texts: markers, lengths, query expansion, skipped tokens.
 
-Three layouts: ``HF_ColBERT`` (Stanford's ``artifact.metadata``), PyLate (``config_sentence_transformers.json``) and any
-other encoder, whose tokens are compared as they are."""
+Layouts: ``HF_ColBERT`` (Stanford's ``artifact.metadata``), PyLate (``config_sentence_transformers.json``), the
+MultiVectorEncoder of sentence-transformers (its Transformer's own configuration), and any other encoder, whose tokens
+are compared as they are."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import Any
 
 from workers.engine.errors import EngineError
 from workers.engine.role import Role
+from workers.engine.sentence_modules import Module, read_modules, sentence_config, transformer_folder
 from workers.engine.weights import read_json
 
 _PUNCTUATION = tuple(string.punctuation)
@@ -22,15 +24,23 @@ _PYLATE_KEYS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class LateSettings:
-    """Lengths are whole: with control tokens and marker."""
+class Expansion:
+    """Queries are filled up with a token that takes part in the comparison."""
 
-    markers: dict[Role, str]  # single tokens behind a text's first; empty: none
-    query_length: int
-    document_length: int
-    expands_queries: bool  # filled with the expansion token up to their length
-    attends_expansion: bool  # False: expansion tokens look at the query, and nothing at them
+    length: int
+    attended: bool  # False: expansion tokens look at the query, and nothing at them
+    token: str | None = None  # None: the tokenizer's mask, else its end
+
+
+@dataclass(frozen=True, slots=True)
+class LateSettings:
+    """Lengths are whole: with control tokens and marker. None: the model's own limit."""
+
+    query_length: int | None
+    document_length: int | None
+    expansion: Expansion | None
     skiplist: tuple[str, ...]  # tokens of documents that are not compared
+    markers: dict[Role, str] = field(default_factory=dict)  # single tokens behind a text's first
     prompts: dict[Role, str] = field(default_factory=dict)
 
 
@@ -39,6 +49,8 @@ def read_late_settings(folder: Path) -> LateSettings | None:
     settings = read_json(folder / "config_sentence_transformers.json")
     if settings.get("model_type") == "ColBERT" or settings.keys() & _PYLATE_KEYS:
         return _of_pylate(settings)
+    if settings.get("model_type") == "MultiVectorEncoder":
+        return _of_multi_vector_encoder(folder, settings)
     if is_stanford(folder):
         return _of_stanford(folder, read_json(folder / "artifact.metadata"))
     return None
@@ -59,14 +71,14 @@ def _of_pylate(settings: dict[str, Any]) -> LateSettings:
 
     prompts = settings.get("prompts") or {}
     default = prompts.get(settings.get("default_prompt_name") or "", "")
-    expands = bool(given("do_query_expansion", True))
+    length = int(given("query_length", 32))
+    expansion = Expansion(length, bool(given("attend_to_expansion_tokens", False)))
     return LateSettings(
-        markers={Role.QUERY: given("query_prefix", "[Q] "), Role.DOCUMENT: given("document_prefix", "[D] ")},
-        query_length=int(given("query_length", 32)),
+        query_length=length,
         document_length=int(given("document_length", 180)),
-        expands_queries=expands,
-        attends_expansion=expands and bool(given("attend_to_expansion_tokens", False)),
+        expansion=expansion if given("do_query_expansion", True) else None,
         skiplist=tuple(given("skiplist_words", _PUNCTUATION)),
+        markers={Role.QUERY: given("query_prefix", "[Q] "), Role.DOCUMENT: given("document_prefix", "[D] ")},
         prompts={role: prompts.get(role.value) or default for role in (Role.QUERY, Role.DOCUMENT)},
     )
 
@@ -79,14 +91,55 @@ def _of_stanford(folder: Path, metadata: dict[str, Any]) -> LateSettings:
             f"{folder} compares its tokens by '{similarity}'; supported is cosine. Its scores by cosine would be "
             "others than it was trained for.",
         )
+    length = int(metadata.get("query_maxlen") or 32)
     return LateSettings(
+        query_length=length,
+        document_length=int(metadata.get("doc_maxlen") or 180),
+        expansion=Expansion(length, bool(metadata.get("attend_to_mask_tokens"))),
+        skiplist=_PUNCTUATION if metadata.get("mask_punctuation", True) else (),
         markers={
             Role.QUERY: metadata.get("query_token_id") or "[unused0]",
             Role.DOCUMENT: metadata.get("doc_token_id") or "[unused1]",
         },
-        query_length=int(metadata.get("query_maxlen") or 32),
-        document_length=int(metadata.get("doc_maxlen") or 180),
-        expands_queries=True,
-        attends_expansion=bool(metadata.get("attend_to_mask_tokens")),
-        skiplist=_PUNCTUATION if metadata.get("mask_punctuation", True) else (),
     )
+
+
+def _of_multi_vector_encoder(folder: Path, settings: dict[str, Any]) -> LateSettings:
+    """Markers are part of its prompts."""
+    similarity = settings.get("similarity_fn_name") or "maxsim"
+    if similarity != "maxsim":
+        raise EngineError(
+            "unsupported_similarity",
+            f"{folder} compares its texts by '{similarity}'; supported is maxsim. Its scores by maxsim would be others "
+            "than it was trained for.",
+        )
+    own = sentence_config(transformer_folder(folder))
+    query_length, given = own.get("query_length"), own.get("query_expansion")
+    expansion = None
+    if given:
+        expansion = Expansion(int(given["length"]), bool(given.get("attend", False)), given.get("token"))
+        if given["strategy"] == "fixed":
+            query_length = expansion.length
+        elif query_length is not None:
+            query_length = max(query_length, expansion.length)
+    masks = [_skiplist(module) for module in read_modules(folder) if module.kind == "MultiVectorMask"]
+    prompts = settings.get("prompts") or {}
+    return LateSettings(
+        query_length=query_length,
+        document_length=own.get("document_length"),
+        expansion=expansion,
+        skiplist=tuple(word for mask in masks for word in mask),
+        prompts={role: prompts.get(role.value) or "" for role in (Role.QUERY, Role.DOCUMENT)},
+    )
+
+
+def _skiplist(module: Module) -> list[str]:
+    config = module.config
+    if config.get("keep_only_token_ids") or (config.get("skiplist_tasks") or ["document"]) != ["document"]:
+        raise EngineError(
+            "unsupported_module",
+            f"{module.folder} keeps only some tokens, or skips tokens of queries; supported is a list of words that "
+            "documents skip.",
+        )
+    words: list[str] = config.get("skiplist_words") or []
+    return words

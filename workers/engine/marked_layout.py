@@ -21,14 +21,16 @@ class MarkedLayout:
     def __init__(
         self, tokenizer: TextTokenizer, settings: LateSettings, lengths: Mapping[Role, int], skipped: Collection[int]
     ) -> None:
-        self._markers = {role: _marker(tokenizer, text) for role, text in settings.markers.items()}
+        self._markers = {role: _marker(tokenizer, settings.markers.get(role, "")) for role in lengths}
         self._plain = {
             role: PromptedLayout(tokenizer, lengths[role] - len(marker), {role: settings.prompts.get(role, "")})
             for role, marker in self._markers.items()
         }
-        self._fill_to = lengths[Role.QUERY] if settings.expands_queries else 0
-        self._filler = _expansion_id(tokenizer) if settings.expands_queries else 0
-        self._attends_expansion = settings.attends_expansion
+        self._expansion = settings.expansion
+        self._filling: list[int] = []
+        if settings.expansion is not None:
+            length = min(settings.expansion.length, lengths[Role.QUERY])
+            self._filling = [_expansion_id(tokenizer, settings.expansion.token)] * length
         self._skipped = skipped
 
     def room(self, role: Role, instruction: str) -> int:
@@ -40,9 +42,9 @@ class MarkedLayout:
     def _mark(self, tokens: Tokens, role: Role) -> Tokens:
         ids = [*tokens.ids[:1], *self._markers[role], *tokens.ids[1:]]
         if role is Role.QUERY:
-            fill = self._fill_to - len(ids) if tokens.own else 0
-            attended = len(ids) if fill > 0 and not self._attends_expansion else None
-            return Tokens(ids + [self._filler] * fill, tokens.truncated, tokens.own, attended)
+            filling = self._filling[len(ids) :]
+            unseen = bool(filling) and self._expansion is not None and not self._expansion.attended
+            return Tokens(ids + filling, tokens.truncated, tokens.own, len(ids) if unseen else None)
         compared = any(token_id not in self._skipped for token_id in ids)
         return Tokens(ids, tokens.truncated, tokens.own if compared else 0)
 
@@ -60,11 +62,13 @@ def _marker(tokenizer: TextTokenizer, text: str) -> list[int]:
     return [token_id]
 
 
-def _expansion_id(tokenizer: TextTokenizer) -> int:
-    for name in _EXPANSION:
-        if name in tokenizer.roles:
-            return tokenizer.roles[name]
-    raise EngineError(
-        "missing_marker",
-        "The checkpoint expands its queries, but its tokenizer names no mask, end or padding token to do it with.",
-    )
+def _expansion_id(tokenizer: TextTokenizer, token: str | None) -> int:
+    named = [tokenizer.roles[name] for name in _EXPANSION if name in tokenizer.roles]
+    found = tokenizer.id_of(token) if token is not None else next(iter(named), None)
+    if found is None:
+        raise EngineError(
+            "missing_marker",
+            f"The checkpoint expands its queries, but its tokenizer has no {token or 'mask, end or padding token'} to "
+            "do it with.",
+        )
+    return found

@@ -21,7 +21,7 @@ from workers.engine.pooling_modes import POOLING_MODES, cut_segments
 from workers.engine.prompts import PromptedLayout
 from workers.engine.recipe import Pooled, Recipe
 from workers.engine.role import Role
-from workers.engine.sentence_modules import Module, Step, read_modules, read_step
+from workers.engine.sentence_modules import Module, Step, check_transformer, read_modules, read_step
 from workers.engine.sequence import Sequence
 from workers.engine.types import PoolingTask, ScoringRequest
 from workers.engine.weights import read_json
@@ -46,6 +46,7 @@ def sentence_recipe(spec: ModelSpec, checkpoint: Checkpoint) -> Recipe:
             "unsupported_module",
             f"{folder} has a {pooling.kind} behind its transformer, where a bi-encoder needs a Pooling.",
         )
+    check_transformer(folder)
     layout = PromptedLayout(checkpoint.tokenizer, checkpoint.max_length, read_prompts(settings))
     steps = [read_step(module, device, torch.float32) for module in behind]
     if settings.get("truncate_dim"):

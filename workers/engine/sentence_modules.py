@@ -73,6 +73,20 @@ def sentence_config(folder: Path) -> dict[str, Any]:
     return read_json(paths[0]) if paths else {}
 
 
+def check_transformer(folder: Path) -> None:
+    """Refuse a Transformer that gives something else than its last hidden states, or reads something else than text."""
+    config = sentence_config(transformer_folder(folder))
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    modalities = config.get("modality_config") or {"text": text}
+    plain = config.get("transformer_task", "feature-extraction") == "feature-extraction"
+    if not plain or "message" in modalities or modalities.get("text") != text or config.get("processing_kwargs"):
+        raise EngineError(
+            "unsupported_module",
+            f"The Transformer of {folder} is set up for more than text to last hidden states (task, chat messages or "
+            "processing arguments in its configuration), which is not supported here.",
+        )
+
+
 def read_step(module: Module, device: torch.device, dtype: torch.dtype) -> Step:
     """A module behind the pooling, or over every token's state, as a function. Weights are held in ``dtype``."""
     if module.kind not in _STEPS:
