@@ -80,6 +80,17 @@ def test_token_vectors_and_scores_are_pylates(folders: dict[str, Path], layout: 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_half_precision_stays_near(folders: dict[str, Path], layout: str) -> None:
+    """By one per cent of a query token's highest similarity."""
+    engine = Engine(EngineConfig(threads=1))
+    engine.load(ModelSpec("m", folders[layout], ModelKind.LATE_INTERACTION, dtype="bfloat16"))
+    scores = engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS)).result(60).scores.reshape(len(QUERIES), -1)
+    for ours, theirs, query in zip(scores, GOLDEN[layout]["scores"], GOLDEN[layout]["queries"], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-2 * len(query["ids"]))
+    engine.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_company_order_and_pairing_change_nothing(folders: dict[str, Path], layout: str) -> None:
     engine = load(folders[layout])
     report = engine.self_test("m")  # alone, together and in reverse order, each encoded afresh

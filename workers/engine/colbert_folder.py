@@ -26,6 +26,8 @@ from workers.engine.sequence import Sequence
 from workers.engine.types import PoolingTask
 from workers.engine.weights import read_tensors
 
+Places = range | list[int]
+
 
 def colbert_recipe(spec: ModelSpec, checkpoint: Checkpoint) -> Recipe:
     settings = read_late_settings(checkpoint.folder)
@@ -67,9 +69,10 @@ class TokenPooler:
         ]
         return Pooled(values, finite[chosen].tolist(), kept)
 
-    def _kept(self, sequence: Sequence) -> list[int]:
-        skipped = self._skipped if sequence.role is Role.DOCUMENT else ()
-        return [place for place, token_id in enumerate(sequence.token_ids) if token_id not in skipped]
+    def _kept(self, sequence: Sequence) -> Places:
+        if not self._skipped or sequence.role is not Role.DOCUMENT:
+            return range(len(sequence.token_ids))
+        return [place for place, token_id in enumerate(sequence.token_ids) if token_id not in self._skipped]
 
 
 def _lengths(spec: ModelSpec, checkpoint: Checkpoint, settings: LateSettings) -> dict[Role, int]:
