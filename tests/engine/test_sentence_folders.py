@@ -308,8 +308,9 @@ def test_an_instruction_takes_the_place_of_the_prompts_own(bodies: dict[str, Pat
     queries = library.encode(list(QUERIES), prompt=prompt)
     expected = library.similarity(queries, library.encode_document(list(DOCUMENTS))).numpy().ravel()
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4)
-    own = engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS)).result(60).scores  # no cached vector of the other
-    assert np.abs(own - scores).max() > 1e-3
+    own = engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS)).result(60)
+    assert np.abs(own.scores - scores).max() > 1e-3  # no query's vector came from the cache, and every document's did
+    assert own.cached_documents == len(DOCUMENTS)
     huge = engine.submit(ScoringRequest("m", QUERIES, DOCUMENTS, options=ScoringOptions(instruction="the " * 99)))
     with pytest.raises(EngineError, match="shorter instruction"):
         huge.result(60)

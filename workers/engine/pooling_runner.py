@@ -149,9 +149,8 @@ class PoolingRunner(TaskRunner):
         queries = self._sequences(
             work, Role.QUERY, parts, texts.queries, options.max_tokens_per_query, options.instruction
         )
-        documents = self._sequences(
-            work, Role.DOCUMENT, parts, texts.documents, options.max_tokens_per_document, options.instruction
-        )
+        # An instruction is the queries': documents stay known whatever they are searched for.
+        documents = self._sequences(work, Role.DOCUMENT, parts, texts.documents, options.max_tokens_per_document, "")
         for sequence in (*queries, *documents):
             results.tokens += sequence.tokens
             results.truncated[sequence.role, sequence.index] = sequence.truncated
