@@ -45,6 +45,7 @@ def colbert_recipe(spec: ModelSpec, checkpoint: Checkpoint) -> Recipe:
         poolers={Part.TOKENS: TokenPooler(checkpoint.runner.dtype, steps, skipped)},
         tasks={PoolingTask.TOKEN_EMBED: frozenset({Part.TOKENS})},
         weights={Part.TOKENS: 1.0},
+        mean_maxsim=settings is not None and settings.mean,
     )
 
 

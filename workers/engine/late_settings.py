@@ -42,6 +42,7 @@ class LateSettings:
     skiplist: tuple[str, ...]  # tokens of documents that are not compared
     markers: dict[Role, str] = field(default_factory=dict)  # single tokens behind a text's first
     prompts: dict[Role, str] = field(default_factory=dict)
+    mean: bool = False  # MaxSim over the number of the query's vectors
 
 
 def read_late_settings(folder: Path) -> LateSettings | None:
@@ -107,11 +108,11 @@ def _of_stanford(folder: Path, metadata: dict[str, Any]) -> LateSettings:
 def _of_multi_vector_encoder(folder: Path, settings: dict[str, Any]) -> LateSettings:
     """Markers are part of its prompts."""
     similarity = settings.get("similarity_fn_name") or "maxsim"
-    if similarity != "maxsim":
+    if similarity not in ("maxsim", "meanmaxsim"):
         raise EngineError(
             "unsupported_similarity",
-            f"{folder} compares its texts by '{similarity}'; supported is maxsim. Its scores by maxsim would be others "
-            "than it was trained for.",
+            f"{folder} compares its texts by '{similarity}'; supported are maxsim and meanmaxsim. Its scores by one of "
+            "these would be others than it was trained for.",
         )
     own = sentence_config(transformer_folder(folder))
     query_length, given = own.get("query_length"), own.get("query_expansion")
@@ -129,6 +130,7 @@ def _of_multi_vector_encoder(folder: Path, settings: dict[str, Any]) -> LateSett
         document_length=own.get("document_length"),
         expansion=expansion,
         skiplist=tuple(word for mask in masks for word in mask),
+        mean=similarity == "meanmaxsim",
         prompts={role: prompts.get(role.value) or "" for role in (Role.QUERY, Role.DOCUMENT)},
     )
 
