@@ -19,6 +19,7 @@ from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSp
 from workers.engine.loading import content_revision, load_checkpoint
 from workers.engine.packed_batch import Piece
 from workers.engine.sentence_folder import read_pooling
+from workers.engine.sentence_modules import Module
 
 
 def refused(spec: ModelSpec, config: EngineConfig | None = None) -> EngineError:
@@ -111,19 +112,20 @@ def test_the_folders_own_limit_is_the_default(copy: Path) -> None:
 
 
 def test_pooling_comes_from_the_folder(tmp_path: Path) -> None:
-    assert read_pooling(tmp_path) == "mean"
-    recipe = tmp_path / "1_Pooling" / "config.json"
-    recipe.parent.mkdir()
+    module = Module("Pooling", tmp_path)
+    assert read_pooling(module) == ("mean",)
     for content, expected in (
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
-        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("cls",)),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, ("mean",)),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ("cls", "mean")),
+        ({"pooling_mode": "lasttoken"}, ("lasttoken",)),
     ):
-        recipe.write_text(json.dumps(content))
-        assert read_pooling(tmp_path) == expected
-    recipe.write_text(json.dumps({"pooling_mode_lasttoken": True}))
-    with pytest.raises(EngineError, match="lasttoken"):
-        read_pooling(tmp_path)
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        assert read_pooling(module) == expected
+    for unknown in ({"pooling_mode_attention": True}, {"pooling_mode": "attention"}):
+        (tmp_path / "config.json").write_text(json.dumps(unknown))
+        with pytest.raises(EngineError, match="attention; supported are cls"):
+            read_pooling(module)
 
 
 def test_cls_pooling_is_the_first_token(copy: Path, tiny_folders: dict[str, Path]) -> None:

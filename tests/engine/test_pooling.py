@@ -59,7 +59,7 @@ def test_a_text_alone_is_the_text_in_a_batch(tiny_engine: Engine) -> None:
     np.testing.assert_allclose(together.data[3].vector, alone.data[0].vector, atol=1e-6)
 
 
-def test_dimensions_are_the_first_of_the_vector_normalised_again(tiny_engine: Engine) -> None:
+def test_dimensions_are_the_first_of_the_vector_normalised_if_asked_for(tiny_engine: Engine) -> None:
     whole = tiny_engine.submit_pooling(PoolingRequest("bi", TEXTS, PoolingTask.EMBED)).result(60).data[0].vector
     short = (
         tiny_engine.submit_pooling(PoolingRequest("bi", TEXTS, PoolingTask.EMBED, options=PoolingOptions(dimensions=5)))
@@ -67,8 +67,11 @@ def test_dimensions_are_the_first_of_the_vector_normalised_again(tiny_engine: En
         .data[0]
         .vector
     )
-    assert whole is not None and short is not None
-    np.testing.assert_allclose(short, whole[:5] / np.linalg.norm(whole[:5]), atol=1e-6)
+    options = PoolingOptions(dimensions=5, normalize=True)
+    unit = tiny_engine.submit_pooling(PoolingRequest("bi", TEXTS, PoolingTask.EMBED, options=options)).result(60).data
+    assert whole is not None and short is not None and unit[0].vector is not None
+    np.testing.assert_allclose(short, whole[:5], atol=1e-6)
+    np.testing.assert_allclose(unit[0].vector, whole[:5] / np.linalg.norm(whole[:5]), atol=1e-6)
     refused = tiny_engine.submit_pooling(
         PoolingRequest("bi", TEXTS, PoolingTask.EMBED, options=PoolingOptions(dimensions=4096))
     )

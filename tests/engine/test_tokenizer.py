@@ -51,6 +51,20 @@ def test_plain_text_has_the_checkpoints_own_ids(tiny_folders: dict[str, Path], a
     assert [tokens.ids for tokens in ours] == [own(text)["input_ids"] for text in texts]
 
 
+@pytest.mark.parametrize("architecture", BUILDERS)
+@pytest.mark.parametrize("lead", ["", "query: ", "Instruct: x\nQuery:"])
+def test_a_text_behind_a_lead_is_one_string_with_it(
+    tiny_folders: dict[str, Path], architecture: str, lead: str
+) -> None:
+    """Long texts too, of which only the beginning is joined."""
+    tokenizer = text_tokenizer(tiny_folders[architecture])
+    for text in (CORPUS[0], " ".join(CORPUS * 12), " two blanks"):
+        whole = tokenizer.encode(lead + text)
+        before, own, more = tokenizer.encode_behind(lead, text, 50)
+        assert [*before, *own] == whole[: len(before) + 50] and len(before) + len(own) + more == len(whole)
+        assert len(before) in (len(tokenizer.encode(lead)), len(tokenizer.encode(lead)) - 1)  # a blank may go over
+
+
 def test_settings_baked_into_the_file_do_not_cut(minilm_folder: Path) -> None:
     """all-MiniLM's tokenizer.json truncates and pads to 128."""
     (tokens,) = text_tokenizer(minilm_folder).encode_surrounded(["word " * 300], 510)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import PretrainedConfig
+from transformers import JinaEmbeddingsV3Config, PretrainedConfig
 
 # Their learned positions begin behind the padding index, and the table has that many rows more than a text may have
 # tokens.
@@ -13,6 +13,26 @@ _POSITIONS_AFTER_PADDING = frozenset({
     "roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "xmod", "data2vec-text", "ibert",
     "longformer", "mpnet",
 })  # fmt: skip
+
+
+_ROTARY_BASE = 10_000.0  # where a rotary XLM-RoBERTa does not say
+_SHARED = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "pad_token_id", "bos_token_id", "eos_token_id",
+    "architectures",
+)  # fmt: skip
+
+
+def known_config(config: PretrainedConfig) -> PretrainedConfig:
+    """Checkpoints that came with code of their own, under the name by which transformers knows the same model.
+
+    An XLM-RoBERTa with rotary positions (jina-colbert-v2) is the body of jina-embeddings-v3 without its adapters.
+    """
+    if config.model_type != "xlm-roberta" or getattr(config, "position_embedding_type", None) != "rotary":
+        return config
+    shared = {name: getattr(config, name) for name in _SHARED}
+    base = float(getattr(config, "rotary_emb_base", _ROTARY_BASE))
+    return JinaEmbeddingsV3Config(**shared, rope_parameters={"rope_type": "default", "rope_theta": base})
 
 
 def position_offset(config: PretrainedConfig) -> int:

@@ -3,7 +3,8 @@
 No mask function is registered under the same name, so transformers builds no mask at all. On CUDA in half precision one
 variable-length call serves the whole row; everywhere else SDPA runs once per group of equal pieces.
 
-Shapes: T tokens, H query heads, J key heads, D head dim, n pieces of length L after a prefix of length P.
+Shapes: T tokens, H query heads, J key heads, D head dim, n pieces of length L after a prefix of length P, of whose own
+tokens the first A are keys.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ def packed_attention(
     half = query.dtype in (torch.float16, torch.bfloat16)
     attend = (
         _varlen
-        if query.device.type == "cuda" and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+        if query.device.type == "cuda"
+        and half
+        and query.shape[-1] % 8 == 0
+        and query.shape[-1] <= 256
+        and not (packed_batch.narrowed and (causal or sliding_window is not None))  # distances would be counted wrongly
         else _grouped
     )
     return attend(query[0], keys, values, packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
@@ -105,22 +110,23 @@ def _own(x: Tensor, group: Group) -> Tensor:
 
 
 def _with_prefix(x: Tensor, group: Group) -> Tensor:
-    own = _own(x, group)
+    own = _own(x, group)[:, :, : group.attended]
     if not group.prefix_length:
         return own
     parts = [x[:, start : start + count] for start, count in group.prefix]
-    return torch.cat([*(part.expand(group.count, *part.shape) for part in parts), own], dim=2)  # [n, H, P + L, D]
+    return torch.cat([*(part.expand(group.count, *part.shape) for part in parts), own], dim=2)  # [n, H, P + A, D]
 
 
 def _mask(group: Group, causal: bool, window: int | None, device: torch.device) -> Tensor | None:
-    """True where a token attends, ``[L, P + L]``; None where SDPA's own causal flag (or nothing) says the same."""
-    attended = group.prefix_length + group.length
-    windowed = window is not None and window < attended
-    if not windowed and (not causal or not group.prefix_length):
+    """True where a token attends, ``[L, P + A]``; None where SDPA's own causal flag (or nothing) says the same."""
+    reach = end = group.prefix_length + group.length
+    if window is not None and window < end:
+        reach = window
+    elif not causal or not (group.prefix_length or group.attended < group.length):
         return None
-    query_places = torch.arange(group.prefix_length, attended, device=device)
-    distance = query_places[:, None] - torch.arange(attended, device=device)  # [L, P + L]
-    reach = window if windowed and window is not None else attended
+    query_places = torch.arange(group.prefix_length, end, device=device)
+    key_places = torch.arange(group.prefix_length + group.attended, device=device)
+    distance = query_places[:, None] - key_places  # [L, P + A]
     return (distance >= 0) & (distance < reach) if causal else distance.abs() < reach
 
 

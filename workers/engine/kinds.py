@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from workers.engine.classification import classifier_recipe
 from workers.engine.colbert_folder import colbert_recipe
@@ -51,7 +52,8 @@ def build_runner(
     spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, caches: Caches, counters: Counters
 ) -> TaskRunner:
     if spec.kind in _RECIPES:
-        return PoolingRunner(_RECIPES[spec.kind](spec, checkpoint), checkpoint, info, caches, counters)
+        recipe = _RECIPES[spec.kind](spec, checkpoint)
+        return PoolingRunner(recipe, checkpoint, replace(info, scale=recipe.scale or info.scale), caches, counters)
     if spec.kind not in _RUNNERS:
         raise EngineError("unsupported_kind", f"'{spec.kind}' models are not scored yet.")
     return _RUNNERS[spec.kind](spec, checkpoint, info, caches, counters)

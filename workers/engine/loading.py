@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import normalizers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
 from workers.engine import pickled_weights
-from workers.engine.architectures import position_limit
+from workers.engine.architectures import known_config, position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
 from workers.engine.int8_linear import int8_bytes, quantise_linears
+from workers.engine.late_settings import read_late_settings
 from workers.engine.model_runner import ModelRunner
 from workers.engine.model_types import ModelKind, ModelSpec
+from workers.engine.sentence_modules import sentence_config, transformer_folder
 from workers.engine.tokenizer import TextTokenizer
 from workers.engine.vocabulary import check_head
 from workers.engine.weights import load_weights, read_json
@@ -64,19 +67,23 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     folder = as_safetensors(spec.folder, spec.gguf_file, config.conversion_folder) if spec.gguf_file else spec.folder
     if spec.kind is ModelKind.HYBRID:
         folder = pickled_weights.as_safetensors_folder(folder, revision, config.conversion_folder)
-    if not (folder / "config.json").is_file():
-        raise EngineError("checkpoint_incomplete", f"{folder} has no config.json. Give the folder of one model.")
-    if not any(folder.glob("*.safetensors")):
+    body_folder = transformer_folder(folder)
+    if not (body_folder / "config.json").is_file():
+        raise EngineError("checkpoint_incomplete", f"{body_folder} has no config.json. Give the folder of one model.")
+    if not any(body_folder.glob("*.safetensors")):
         raise EngineError(
             "checkpoint_incomplete",
-            f"{folder} has no *.safetensors file. Other weight formats are not read; convert it, or name a GGUF file.",
+            f"{body_folder} has no *.safetensors file. Other weight formats are not read; convert it, or name a GGUF "
+            "file.",
         )
+    late = read_late_settings(folder) if spec.kind is ModelKind.LATE_INTERACTION else None
+    wanted_length = spec.max_length or (late.document_length if late else None)
     device = resolve_device(spec.device if spec.device != "auto" else config.device)
     dtype = resolve_dtype(spec.dtype, device)
     try:
-        own = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        tokenizer = TextTokenizer(_fast_tokenizer(folder))
-        model = load_weights(folder, own, spec.kind, dtype)
+        own = known_config(AutoConfig.from_pretrained(body_folder, local_files_only=True, trust_remote_code=False))
+        tokenizer = read_tokenizer(body_folder)
+        model = load_weights(body_folder, own, spec.kind, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
@@ -94,7 +101,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         runner=runner,
         tokenizer=tokenizer,
         revision=revision,
-        max_length=resolve_max_length(spec.max_length, folder, own),
+        max_length=resolve_max_length(wanted_length, body_folder, own),
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()) + int8_bytes(model),
     )
 
@@ -147,7 +154,7 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
 def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
     """The registration's limit, else the folder's own, never more than the model has positions for."""
     hard = position_limit(config)
-    folder_limit = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+    folder_limit = sentence_config(folder).get("max_seq_length")
     tokenizer_limit = read_json(folder / "tokenizer_config.json").get("model_max_length")
     own = folder_limit or (tokenizer_limit if tokenizer_limit and tokenizer_limit < _UNLIMITED else None)
     limits = [int(limit) for limit in (wanted or own, hard) if limit]
@@ -158,11 +165,20 @@ def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
     return min(limits)
 
 
-def _fast_tokenizer(folder: Path) -> Any:
+def read_tokenizer(folder: Path) -> TextTokenizer:
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
         raise EngineError(
             "unsupported_tokenizer",
             f"{folder} has no fast tokenizer (tokenizer.json). Save one with transformers first.",
         )
-    return tokenizer.backend_tokenizer
+    backend = tokenizer.backend_tokenizer
+    if sentence_config(folder).get("do_lower_case"):
+        own = () if backend.normalizer is None else (backend.normalizer,)
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    return TextTokenizer(backend, _roles(tokenizer))
+
+
+def _roles(tokenizer: Any) -> dict[str, int]:
+    named = {name: getattr(tokenizer, f"{name}_id", None) for name in ("mask_token", "eos_token", "pad_token")}
+    return {name: int(token_id) for name, token_id in named.items() if token_id is not None}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
@@ -42,7 +42,7 @@ class ModelRunner:
 
     def choose_execution(self, samples: list[list[int]], *, causal: bool) -> None:
         """Run the samples alone in the model's own way and packed in ours; packed only if both agree."""
-        if not ("position_ids" in self._parameters and self.model.is_backend_compatible()):
+        if not ("position_ids" in self._parameters and self.model.is_backend_compatible()) or _mixes(self.model):
             return
         own_attention = self.model.config._attn_implementation
         pieces = [Piece(sample) for sample in sorted(samples, key=len)]
@@ -100,7 +100,7 @@ class ModelRunner:
             for row, i in enumerate(members):
                 start, count = batch.starts_cpu[i], batch.lengths_cpu[i]
                 token_ids[row, :count] = torch.from_numpy(batch.token_ids_cpu[start : start + count])
-                mask[row, :count] = 1
+                mask[row, : batch.attended_cpu[i]] = 1
             # Without position ids: padded on the right, every model derives its own, which also makes this the probe's
             # reference.
             inputs = {"input_ids": token_ids.to(self.device), "attention_mask": mask.to(self.device)}
@@ -118,6 +118,11 @@ class ModelRunner:
                 name: tensor.float() for name, tensor in self.model.state_dict().items() if tensor.is_floating_point()
             }
             return functional_call(self.model, widened, kwargs=inputs)[0]
+
+
+def _mixes(model: PreTrainedModel) -> bool:
+    """Whether a convolution carries tokens into their neighbours, over the borders of a packed row too."""
+    return any(isinstance(module, nn.Conv1d) and max(module.kernel_size) > 1 for module in model.modules())
 
 
 def _similar_lengths(lengths: tuple[int, ...]) -> Iterator[list[int]]:

@@ -22,7 +22,7 @@ class Scale(StrEnum):
     """What a score means, so that nobody compares a cosine with a probability."""
 
     COSINE = "cosine"
-    DOT = "dot"  # of sparse vectors
+    DOT = "dot"  # of sparse vectors, or of dense ones that are compared without normalisation
     FUSED = "fused"  # a weighted sum of several
     MAXSIM = "maxsim"
     LOGIT = "logit"  # no activation

@@ -28,6 +28,7 @@ class Piece:
     prefix: int | None = None  # index of the piece that this one continues
     after: tuple[KeptPrefix, ...] = ()  # without ``prefix``: what ran in earlier batches and this one continues
     keep: KeptPrefix | None = None  # takes this piece's keys and values as they are computed
+    attended: int | None = None  # so many first tokens are seen by all of the piece, the rest by none; None: all are
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Group:
     length: int
     prefix: tuple[Span, ...]  # the rows of all that they continue, in order
     prefix_length: int  # 0: no prefix
+    attended: int  # of its own tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,22 @@ class PackedBatch:
     token_ids_cpu: npt.NDArray[np.int64]  # [T]
     starts_cpu: tuple[int, ...]  # N
     groups_cpu: tuple[Group, ...]  # G
+    attended_cpu: tuple[int, ...]  # N, how many of its own tokens a piece's tokens attend to
     max_length: int
     max_attended: int
     token_ids: Tensor  # [T]
     positions: Tensor  # [T]
-    key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None without prefixes
+    key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None: all tokens, each piece its own
     kept: tuple[KeptPrefix, ...]  # in the order in which their keys lie behind the row
     keeps_cpu: tuple[tuple[int, KeptPrefix], ...]  # first row of a piece, and what takes its keys and values
     cu_lengths: Tensor  # [N + 1] int32, borders of the pieces as queries
     cu_attended: Tensor  # [N + 1] int32, borders of what they attend to
     cursor: PoolingCursor
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether some tokens attend without being attended to."""
+        return any(group.attended < group.length for group in self.groups_cpu)
 
     @property
     def lengths_cpu(self) -> tuple[int, ...]:
@@ -79,20 +87,22 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     kept = tuple(dict.fromkeys(each for piece in pieces for each in piece.after))
     chains = _chains(pieces, starts, lengths, kept)
     prefix_lengths = [sum(count for _, count in chain) for chain in chains]
-    attended = [length + prefix for length, prefix in zip(lengths, prefix_lengths, strict=True)]
+    own_keys = [n if piece.attended is None else piece.attended for n, piece in zip(lengths, pieces, strict=True)]
+    attended = [keys + prefix for keys, prefix in zip(own_keys, prefix_lengths, strict=True)]
     token_ids = np.concatenate([np.asarray(piece.token_ids, dtype=np.int64) for piece in pieces])  # [T]
     positions = (
         np.concatenate([np.arange(p, p + n) for p, n in zip(prefix_lengths, lengths, strict=True)]) + position_offset
     )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
-    if any(chains):
-        blocks.append(_key_rows(starts, lengths, chains))
+    if any(chains) or own_keys != lengths:
+        blocks.append(_key_rows(starts, own_keys, chains))
     views = _to_device(blocks, device)
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
-        groups_cpu=tuple(_groups(starts, lengths, chains)),
+        groups_cpu=tuple(_groups(starts, lengths, chains, own_keys)),
+        attended_cpu=tuple(own_keys),
         max_length=max(lengths),
         max_attended=max(attended),
         token_ids=views[0],
@@ -121,21 +131,23 @@ def _chains(
     return chains
 
 
-def _key_rows(starts: list[int], lengths: list[int], chains: list[tuple[Span, ...]]) -> npt.NDArray[np.int64]:
+def _key_rows(starts: list[int], own_keys: list[int], chains: list[tuple[Span, ...]]) -> npt.NDArray[np.int64]:
     return np.concatenate(
         [
             np.arange(first, first + count)
-            for start, length, chain in zip(starts, lengths, chains, strict=True)
-            for first, count in (*chain, (start, length))
+            for start, keys, chain in zip(starts, own_keys, chains, strict=True)
+            for first, count in (*chain, (start, keys))
         ]
     )
 
 
-def _groups(starts: list[int], lengths: list[int], chains: list[tuple[Span, ...]]) -> list[Group]:
+def _groups(starts: list[int], lengths: list[int], chains: list[tuple[Span, ...]], own_keys: list[int]) -> list[Group]:
     groups = []
-    for (length, chain), members in groupby(range(len(starts)), key=lambda i: (lengths[i], chains[i])):
+    alike = groupby(range(len(starts)), key=lambda i: (lengths[i], chains[i], own_keys[i]))
+    for (length, chain, keys), members in alike:
         indices = list(members)
-        groups.append(Group(starts[indices[0]], len(indices), length, chain, sum(count for _, count in chain)))
+        before = sum(count for _, count in chain)
+        groups.append(Group(starts[indices[0]], len(indices), length, chain, before, keys))
     return groups
 
 

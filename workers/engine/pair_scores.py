@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from workers.engine.encoding import Encoding, Part
 from workers.engine.errors import EngineError
+from workers.engine.model_types import Scale
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults
 from workers.engine.types import ScoringOptions
@@ -19,17 +20,29 @@ from workers.engine.types import ScoringOptions
 Scores = npt.NDArray[np.float32]
 
 
-def fused_scores(results: EmbeddingResults, weights: Mapping[Part, float], options: ScoringOptions) -> Scores:
+def fused_scores(
+    results: EmbeddingResults, weights: Mapping[Part, float], options: ScoringOptions, scale: Scale | None = None
+) -> Scores:
     """One part alone is not multiplied: its scores are its own, to the bit."""
+    comparisons = {**_COMPARISONS, Part.DENSE: dot_products} if scale is Scale.DOT else _COMPARISONS
     if len(weights) == 1:
-        return _COMPARISONS[next(iter(weights))](results, options)
-    parts = [np.float32(weight) * _COMPARISONS[part](results, options) for part, weight in weights.items() if weight]
+        return comparisons[next(iter(weights))](results, options)
+    parts = [np.float32(weight) * comparisons[part](results, options) for part, weight in weights.items() if weight]
     total: Scores = np.sum(parts, axis=0, dtype=np.float32)
     return total
 
 
 def cosines(results: EmbeddingResults, options: ScoringOptions) -> Scores:
-    queries, documents = (_unit_rows(results, role, options.dimensions) for role in (Role.QUERY, Role.DOCUMENT))
+    return _products(
+        results, *(_unit(_rows(results, role, options.dimensions)) for role in (Role.QUERY, Role.DOCUMENT))
+    )
+
+
+def dot_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    return _products(results, *(_rows(results, role, options.dimensions) for role in (Role.QUERY, Role.DOCUMENT)))
+
+
+def _products(results: EmbeddingResults, queries: Scores, documents: Scores) -> Scores:
     if results.pairs is None:
         return queries @ documents.T
     return np.einsum("pe,pe->p", queries[results.query_of], documents[results.document_of])
@@ -85,8 +98,8 @@ def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> flo
     return float(query[1][ours] @ document[1][theirs])
 
 
-def _unit_rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:
-    """The dense vectors of one side, shortened, then normalised; NaN where a text has none."""
+def _rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:
+    """The dense vectors of one side, shortened; NaN where a text has none."""
     own: dict[int, Encoding] = {index: e for (owner, index), e in results.encodings.items() if owner is role}
     places = results.query_of if role is Role.QUERY else results.document_of
     width = len(next(e.dense for e in results.encodings.values() if e.dense is not None))
@@ -98,6 +111,9 @@ def _unit_rows(results: EmbeddingResults, role: Role, dimensions: int | None) ->
     for index, encoding in own.items():
         if encoding.dense is not None:
             rows[index] = encoding.dense[:dimensions].float().cpu().numpy()
-    norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
-    unit: Scores = rows / norms
+    return rows
+
+
+def _unit(rows: Scores) -> Scores:
+    unit: Scores = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
     return unit

@@ -21,6 +21,7 @@ from workers.engine.sequence import PoolingResults, Work
 from workers.engine.types import ItemStatus, PooledText, PoolingOptions, PoolingOutput
 
 _NON_FINITE = "non_finite_value"
+_UNIT = 1e-2  # how far from one the length of a normalised vector in half precision may be
 
 
 def assemble_pooling(
@@ -78,14 +79,17 @@ def _fields(
 
 
 def _shortened(vectors: Tensor, options: PoolingOptions) -> Tensor:
-    """The first so many dimensions, normalised again if the whole was or if it is asked for."""
+    """The first so many dimensions, of length one if the whole is or if it is asked for."""
     width, wanted = vectors.shape[-1], options.dimensions
     if wanted is not None and not 1 <= wanted <= width:
         raise EngineError(
             "bad_dimensions", f"The vectors have {width} dimensions, {wanted} were asked for. Give 1 to {width}."
         )
-    short = vectors[..., :wanted].float()
-    return F.normalize(short, dim=-1) if options.normalize or wanted is not None else short
+    whole = vectors.float()
+    normalize = options.normalize
+    if normalize is None:
+        normalize = wanted is not None and bool(((whole.norm(dim=-1) - 1).abs() < _UNIT).all())
+    return F.normalize(whole[..., :wanted], dim=-1) if normalize else whole[..., :wanted]
 
 
 def _numbers(tensor: Tensor) -> npt.NDArray[np.float32]:

@@ -109,7 +109,7 @@ class PoolingRunner(TaskRunner):
         empty = (queries < 0) | (documents < 0)
         scores = np.full(len(queries), np.nan, dtype=np.float32)
         if not empty.all():
-            distinct = fused_scores(results, self._recipe.weights, work.request.options)
+            distinct = fused_scores(results, self._recipe.weights, work.request.options, self.info.scale)
             scores[~empty] = distinct[queries[~empty], documents[~empty]] if results.pairs is None else distinct[~empty]
         cut_queries, cut_documents = results.cut(Role.QUERY), results.cut(Role.DOCUMENT)
         return assemble_output(
@@ -156,9 +156,8 @@ class PoolingRunner(TaskRunner):
         queries = self._sequences(
             work, Role.QUERY, parts, texts.queries, options.max_tokens_per_query, options.instruction
         )
-        documents = self._sequences(
-            work, Role.DOCUMENT, parts, texts.documents, options.max_tokens_per_document, options.instruction
-        )
+        # An instruction is the queries': documents stay known whatever they are searched for.
+        documents = self._sequences(work, Role.DOCUMENT, parts, texts.documents, options.max_tokens_per_document, "")
         for sequence in (*queries, *documents):
             results.tokens += sequence.tokens
             results.truncated[sequence.role, sequence.index] = sequence.truncated
@@ -216,7 +215,15 @@ class PoolingRunner(TaskRunner):
             elif (tokens := next(fresh)).own:
                 sequences.append(
                     Sequence(
-                        work, role, index, tokens.ids, len(tokens.ids), tokens.truncated, cache_key=key, parts=parts
+                        work,
+                        role,
+                        index,
+                        tokens.ids,
+                        len(tokens.ids),
+                        tokens.truncated,
+                        attended=tokens.attended,
+                        cache_key=key,
+                        parts=parts,
                     )
                 )
         return sequences
@@ -238,7 +245,7 @@ class PoolingRunner(TaskRunner):
 
     def _pooled(self, sequences: list[Sequence], *, in_float32: bool) -> tuple[list[Encoding], list[bool]]:
         """One forward pass for all; each part's pooler sees the sequences that want it."""
-        batch = self._model.pack([Piece(sequence.token_ids) for sequence in sequences])
+        batch = self._model.pack([Piece(s.token_ids, attended=s.attended) for s in sequences])
         hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
         encodings, finite = [Encoding() for _ in sequences], [True] * len(sequences)
         for part, pooler in self._recipe.poolers.items():

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from workers.engine.encoding import Part, SparseVector
+from workers.engine.model_types import Scale
 from workers.engine.packed_batch import PackedBatch
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence as Waiting
@@ -49,6 +50,7 @@ class Recipe:
     tasks: Mapping[PoolingTask, frozenset[Part]]
     weights: Mapping[Part, float] = field(default_factory=dict)  # a score is their weighted sum; none: pairs have none
     takes_instruction: bool = False
+    scale: Scale | None = None  # where the checkpoint decides it; DOT: dense vectors are not normalised to be compared
     mean_maxsim: bool = False  # MaxSim over the number of the query's vectors
     labels: tuple[str, ...] = ()  # K, classification only
     activation: Callable[[Tensor], Tensor] | None = None  # of class logits [..., K]; None: answered as they are

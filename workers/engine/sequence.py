@@ -56,6 +56,7 @@ class Sequence:
     token_ids: list[int]  # without the prefix; empty when ``encoding`` came from a cache
     tokens: int = 0  # what they were when it was encoded, from a cache too
     truncated: int = 0
+    attended: int | None = None  # as in ``Tokens``
     prefix: Prefix | None = None
     cache_key: CacheKey | None = None
     parts: frozenset[Part] = frozenset()  # what its text is to become

@@ -11,7 +11,7 @@ comes from settings that change between calls."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class Tokens:
     ids: list[int]
     truncated: int
     own: int
+    attended: int | None = None  # so many first ids are attended to, the rest only attend; None: all are
 
 
 def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
@@ -95,8 +96,9 @@ def segments(text: str, size: int = _SEGMENT_CHARACTERS) -> Iterator[str]:
 class TextTokenizer:
     """Texts to ids without control tokens; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts around."""
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer, roles: Mapping[str, int] | None = None) -> None:
         pipeline = json.loads(backend.to_str())
+        self.roles = dict(roles or {})  # "mask_token", "eos_token" …, where the checkpoint has them
         self.control = control_tokens(pipeline)
         self._texts = tokenizers.Tokenizer.from_str(json.dumps(text_pipeline(pipeline)))
         self.prefix_ids, self.suffix_ids = _surroundings(backend)
@@ -166,6 +168,24 @@ class TextTokenizer:
             else:
                 behind += len(self.encode(part))
         return "".join(kept), behind
+
+    def encode_behind(self, lead: str, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """``lead`` and ``text`` as one string: the ids of the lead, at most ``limit`` of those that hold characters of
+        the text, and how many more of these there are. Only the beginning of a long text stands in one string."""
+        parts = iter(segments(text) if self._can_cut else (text,))
+        ids, offsets = self.encode_with_offsets(lead + next(parts, ""))
+        first = next((i for i, (_, end) in enumerate(offsets) if end > len(lead)), len(ids))
+        own, total = ids[first : first + limit], len(ids) - first
+        for part in parts:
+            ids_here = self.encode(part)
+            total += len(ids_here)
+            own += ids_here[: max(0, limit - len(own))]
+        return ids[:first], own, total - len(own)
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a piece of the vocabulary or of an added token, exactly as written; None where there is none."""
+        found: int | None = self._whole.token_to_id(token)
+        return found
 
     def encode_surrounded(self, texts: Sequence[str], limit: int) -> list[Tokens]:
         """Each text's ids cut to ``limit``, then surrounded. Long texts pass in pieces: memory stays bounded."""
