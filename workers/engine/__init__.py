@@ -22,7 +22,7 @@ How a request becomes scores, and which file does what::
                              sparse.py, classification.py (own_head.py and heads.py run heads apart)
           as folders say     sentence_modules.py   modules behind the transformer; pooling_modes.py
                              late_settings.py      markers, lengths, expansion; marked_layout.py puts them around
-                             prompts.py            prompt and text as one string
+                             text_prompts.py       prompt and text as one string
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            products by the block, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
