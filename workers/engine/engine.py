@@ -84,7 +84,7 @@ class Engine:
                 del replaced
                 give_memory_back()
             self._counters.add(progress=1)
-            return info
+            return task.info
 
     def unload(self, name: str) -> None:
         """Give the model's memory back; requests of it that still wait are answered with ``model_unloaded``."""

@@ -14,6 +14,7 @@ from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
+from workers.engine.pair_runner import PairRunner
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.recipe import Recipe
 from workers.engine.role import Role
@@ -24,6 +25,7 @@ from workers.engine.task_runner import TaskRunner
 Caches = dict[Role, EmbeddingCache]
 
 _SCALES = {
+    ModelKind.CROSS_ENCODER: Scale.PROBABILITY,  # unless its checkpoint names another activation
     ModelKind.BI_ENCODER: Scale.COSINE,
     ModelKind.LATE_INTERACTION: Scale.MAXSIM,
     ModelKind.SPARSE: Scale.DOT,
@@ -33,6 +35,7 @@ _SCALES = {
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
+    ModelKind.CROSS_ENCODER: lambda spec, checkpoint, info, _, counters: PairRunner(spec, checkpoint, info, counters),
     ModelKind.LISTWISE: lambda _, checkpoint, info, __, counters: ListwiseRunner(checkpoint, info, counters),
     ModelKind.GENERATIVE: lambda spec, checkpoint, info, _, counters: LabelRunner(spec, checkpoint, info, counters),
 }

@@ -14,7 +14,7 @@ from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
 from workers.engine import pickled_weights
-from workers.engine.architectures import position_limit
+from workers.engine.architectures import is_causal, position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
@@ -49,6 +49,8 @@ class Checkpoint:
     revision: str
     max_length: int
     weight_bytes: int
+    token_types: bool  # tokenizer and model tell the texts of a pair apart
+    causal: bool  # a token sees those before it only, so a prefix may be shared
 
 
 def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
@@ -73,17 +75,19 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
     dtype = resolve_dtype(spec.dtype, device)
     try:
         own = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        tokenizer = TextTokenizer(_fast_tokenizer(folder))
+        given = _fast_tokenizer(folder)
+        tokenizer = TextTokenizer(given.backend_tokenizer)
         model = load_weights(folder, own, spec.kind, dtype)
     except (OSError, ValueError, KeyError) as error:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
-    if spec.kind is ModelKind.GENERATIVE:
+    if model.get_output_embeddings() is not None and spec.kind in (ModelKind.GENERATIVE, ModelKind.CROSS_ENCODER):
         check_head(model, torch.tensor([samples[0]], device=device))
     body: Any = model.base_model
     runner = ModelRunner(body, device)
-    runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
+    causal = is_causal(model)
+    runner.choose_execution(samples, causal=causal)
     return Checkpoint(
         folder=folder,
         model=model,
@@ -92,6 +96,8 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         revision=revision,
         max_length=resolve_max_length(spec.max_length, folder, own),
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        token_types="token_type_ids" in given.model_input_names and (getattr(own, "type_vocab_size", 0) or 0) > 1,
+        causal=causal,
     )
 
 
@@ -155,4 +161,4 @@ def _fast_tokenizer(folder: Path) -> Any:
             "unsupported_tokenizer",
             f"{folder} has no fast tokenizer (tokenizer.json). Save one with transformers first.",
         )
-    return tokenizer.backend_tokenizer
+    return tokenizer

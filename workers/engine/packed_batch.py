@@ -20,6 +20,7 @@ from torch import Tensor
 class Piece:
     token_ids: Sequence[int]
     prefix: int | None = None  # index of the piece that this one continues
+    token_types: Sequence[int] | None = None  # one per token, where the model takes them (which text of a pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class PackedBatch:
     key_rows: Tensor | None  # row of every key a piece attends to, prefix first; None without prefixes
     cu_lengths: Tensor  # [N + 1] int32, borders of the pieces as queries
     cu_attended: Tensor  # [N + 1] int32, borders of what they attend to
+    token_types: Tensor | None  # [T]; None: all of type 0
     cursor: PoolingCursor
 
     @property
@@ -75,9 +77,17 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
+    typed = any(piece.token_types is not None for piece in pieces)
+    if typed:
+        types = [
+            n * [0] if piece.token_types is None else piece.token_types
+            for piece, n in zip(pieces, lengths, strict=True)
+        ]
+        blocks.append(np.concatenate([np.asarray(part, dtype=np.int64) for part in types]))
     if any(p is not None for p in prefixes):
         blocks.append(_key_rows(starts, lengths, prefixes))
     views = _to_device(blocks, device)
+    optional = iter(views[6:])
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
@@ -89,7 +99,8 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
         cursor=PoolingCursor(tuple(lengths), views[2], views[3]),
         cu_lengths=views[4].to(torch.int32),
         cu_attended=views[5].to(torch.int32),
-        key_rows=views[6] if len(views) > 6 else None,
+        token_types=next(optional) if typed else None,
+        key_rows=next(optional, None),
     )
 
 

@@ -48,6 +48,7 @@ class Sequence:
     cache_key: CacheKey | None = None
     parts: frozenset[Part] = frozenset()  # what its text is to become
     encoding: Encoding | None = None
+    token_types: list[int] | None = None  # of a pair, where the model takes them
 
     @property
     def cost(self) -> int:
