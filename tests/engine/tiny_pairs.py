@@ -66,9 +66,13 @@ def _chat() -> PreTrainedTokenizerFast:
     return byte_level_bpe(CHATML, surround=False)
 
 
+def _modernbert(pooling: str) -> dict[str, Any]:
+    window = {"max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 1}
+    return {"classifier_pooling": pooling, **window, **HIDDEN}
+
+
 _POSITIONS = {"max_position_embeddings": 66, "pad_token_id": 1}  # learned, behind the padding index: 64 tokens
 _DECODER = {"max_position_embeddings": 64, "num_key_value_heads": 2, "pad_token_id": None}
-
 CROSS_ENCODERS: dict[str, tuple[type[PreTrainedModel], dict[str, Any], Tokenizers]] = {
     "bert": (BertForSequenceClassification, {"max_position_embeddings": 64, **HIDDEN}, typed_wordpiece),
     "roberta": (RobertaForSequenceClassification, _POSITIONS | HIDDEN, doubled(_bpe)),
@@ -84,16 +88,8 @@ CROSS_ENCODERS: dict[str, tuple[type[PreTrainedModel], dict[str, Any], Tokenizer
         {"max_position_embeddings": 64, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64},
         wordpiece,
     ),
-    "modernbert-cls": (
-        ModernBertForSequenceClassification,
-        {"max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 1, "classifier_pooling": "cls", **HIDDEN},
-        doubled(_bpe),
-    ),
-    "modernbert-mean": (
-        ModernBertForSequenceClassification,
-        {"max_position_embeddings": 64, "local_attention": 8, "pad_token_id": 1, "classifier_pooling": "mean", **HIDDEN},
-        doubled(_bpe),
-    ),
+    "modernbert-cls": (ModernBertForSequenceClassification, _modernbert("cls"), doubled(_bpe)),
+    "modernbert-mean": (ModernBertForSequenceClassification, _modernbert("mean"), doubled(_bpe)),
     "deberta-v2": (
         DebertaV2ForSequenceClassification,
         {"max_position_embeddings": 64, "type_vocab_size": 0, "pooler_hidden_size": 32, "relative_attention": True,

@@ -117,10 +117,11 @@ def build_qwen3_roles(folder: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = ROLES_TEMPLATE
     tokenizer.save_pretrained(folder)
-    modules = [("0", "", "base.modules.transformer.Transformer"), ("1", "1_LogitScore", "cross_encoder.modules.logit_score.LogitScore")]  # fmt: skip
-    rows = [
-        {"idx": int(i), "name": i, "path": path, "type": f"sentence_transformers.{kind}"} for i, path, kind in modules
-    ]
+    modules = (
+        ("0", "", "sentence_transformers.base.modules.transformer.Transformer"),
+        ("1", "1_LogitScore", "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"),
+    )
+    rows = [{"idx": int(name), "name": name, "path": path, "type": kind} for name, path, kind in modules]
     (folder / "modules.json").write_text(json.dumps(rows))
     (folder / "1_LogitScore").mkdir()
     yes, no = (tokenizer.convert_tokens_to_ids(answer) for answer in ("yes", "no"))
@@ -143,7 +144,7 @@ def build_mxbai(folder: Path) -> Path:
 
 def build_bge_gemma(folder: Path) -> Path:
     tokenizer = gemma_tokenizer()
-    ids = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    ids: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
     config = GemmaConfig(vocab_size=len(tokenizer), head_dim=8, **ids, **_DECODER)
     return _save(folder, GemmaForCausalLM, config, tokenizer)
 
