@@ -242,6 +242,12 @@ def test_an_instruction_has_no_place(engine: Engine) -> None:
         score(engine, "bert", ("a",), ("b",), instruction="Find answers")
 
 
+def test_other_kinds_have_no_place_for_one_either(tiny_engine: Engine) -> None:
+    for name in ("bi", "late", "judge"):
+        with pytest.raises(EngineError, match=f"'{name}' has no place for an instruction"):
+            score(tiny_engine, name, ("a",), ("b",), instruction="Find answers")
+
+
 def test_without_activation_the_score_is_the_logit(engine: Engine) -> None:
     output = score(engine, "bert", QUERIES, DOCUMENTS, use_activation=False)
     np.testing.assert_array_equal(output.scores, output.raw_scores)

@@ -103,9 +103,9 @@ def build_qwen3_export(folder: Path, causal: Path) -> Path:
     config = Qwen3Config.from_pretrained(causal, num_labels=1, tie_word_embeddings=False)
     model = Qwen3ForSequenceClassification(config)
     model.model.load_state_dict(body.model.state_dict())
-    yes, no = (tokenizer.convert_tokens_to_ids(answer) for answer in ("yes", "no"))
+    yes, no = (body.lm_head.weight[tokenizer.convert_tokens_to_ids(answer)] for answer in ("yes", "no"))
     with torch.no_grad():
-        model.score.weight.copy_(body.lm_head.weight[yes : yes + 1] - body.lm_head.weight[no : no + 1])
+        model.score.weight.copy_((yes - no)[None])
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -4,6 +4,7 @@ How a request becomes scores, and which file does what::
 
     Engine.submit            engine.py            finds the model, admits the request, returns a future
       prepare                pooling_runner.py    distinct texts, cache look-ups, token ids        (preprocess threads)
+                             pair_runner.py       distinct pairs, placed by pair_layout.py
                              label_scoring.py     prompts, shared prefixes
                              listwise_runner.py   blocks of passages read together (listwise_prompt.py)
         texts to ids         tokenizer.py         control tokens never come from a text
@@ -16,6 +17,7 @@ How a request becomes scores, and which file does what::
         texts to encodings   recipe.py            a checkpoint's layout, poolers, weights, read by its family
                              sentence_folder.py, colbert_folder.py, hybrid.py,
                              sparse.py, classification.py (own_head.py and heads.py run heads apart)
+        head                 heads.py             of pairs: pooled states to one raw score, in float32
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            one GEMM, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
@@ -25,6 +27,8 @@ How a request becomes scores, and which file does what::
     Engine.load              loading.py           folder to model (weights.py, gguf.py, pickled_weights.py);
                                                   kinds.py is the table of kinds, architectures.py of
                                                   architectures
+                             rerankers.py         which cross-encoder a checkpoint is; chat_roles.py, activations.py
+                             detection.py         which kind a folder holds
     Engine.self_test         self_test.py         what a model must show before it is served
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,

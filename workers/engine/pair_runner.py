@@ -47,6 +47,7 @@ class PairRunner(TaskRunner):
         self._counters = counters
         self._layout = reranker.layout
         self._head = reranker.head
+        self.takes_instruction = reranker.layout.takes_instruction
         self._activation = reranker.activation
         self._shares_prefix = checkpoint.causal and checkpoint.runner.execution == "packed"
         if self._layout.overhead + 2 > info.max_length:
@@ -65,7 +66,7 @@ class PairRunner(TaskRunner):
 
     def prepare(self, work: Work) -> None:
         request, options = work.scoring, work.scoring.options
-        self._check(options)
+        _check_limits(options)
         pair_of, distinct = _distinct_pairs(request)
         limits = Limits(self.info.max_length, options.max_tokens_per_query, options.max_tokens_per_document)
         pairs = self._layout.place(request.queries, request.documents, distinct, limits, options.instruction)
@@ -124,17 +125,6 @@ class PairRunner(TaskRunner):
             prompt_tokens=sum(len(pair.token_ids) for pair in results.pairs if pair),
         )
 
-    def _check(self, options: ScoringOptions) -> None:
-        if options.instruction and not self._layout.takes_instruction:
-            raise EngineError(
-                "no_instruction",
-                f"The model '{self.info.name}' has no place for an instruction. Leave it out, or write it into the "
-                "query.",
-            )
-        for side, limit in (("query", options.max_tokens_per_query), ("document", options.max_tokens_per_document)):
-            if limit is not None and limit < 1:
-                raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
-
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
         """Pairs by index as sequences, equal lengths side by side; those of one query behind a prefix they share."""
         pairs: list[Pair | None] = work.results.pairs
@@ -167,6 +157,12 @@ class PairRunner(TaskRunner):
             raw = self._head.raw_scores(hidden, batch, rows).cpu().numpy()  # [n]
         for sequence, value in zip(ordered, raw, strict=True):
             sequence.work.results.raw[sequence.index] = value
+
+
+def _check_limits(options: ScoringOptions) -> None:
+    for side, limit in (("query", options.max_tokens_per_query), ("document", options.max_tokens_per_document)):
+        if limit is not None and limit < 1:
+            raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
 
 
 def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:

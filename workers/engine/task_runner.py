@@ -24,6 +24,7 @@ class TaskRunner(ABC):
 
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
+    takes_instruction = False
     sample_tail = ""  # what a text must end with to give anything
 
     def __init__(self, info: ModelInfo) -> None:
@@ -52,6 +53,12 @@ class TaskRunner(ABC):
                 "unsupported_task",
                 f"The model '{self.info.name}' ({self.info.kind}) does not score a query with documents; "
                 f"it can {', '.join(sorted(self.tasks))}.",
+            )
+        if request.options.instruction and not self.takes_instruction:
+            raise EngineError(
+                "no_instruction",
+                f"The model '{self.info.name}' has no place for an instruction. Leave it out, or write it into the "
+                "query.",
             )
         return self.estimate(request)
 
