@@ -72,7 +72,9 @@ class PairRunner(TaskRunner):
         pairs = self._layout.place(request.queries, request.documents, distinct, limits, options.instruction)
         placed = [(query, document, pair) for (query, document), pair in zip(distinct, pairs, strict=True) if pair]
         refuse_too_long(options.truncation, "documents", {d: pair.truncated for _, d, pair in placed if pair.truncated})
-        refuse_too_long(options.truncation, "queries", {q: pair.query_truncated for q, _, pair in placed if pair.query_truncated})
+        refuse_too_long(
+            options.truncation, "queries", {q: pair.query_truncated for q, _, pair in placed if pair.query_truncated}
+        )
         self._counters.add(truncations=sum(pair.truncated > 0 for _, _, pair in placed))
         work.results = PairResults(pair_of, np.full(len(pairs), np.nan, dtype=np.float32), pairs)
         by_query: dict[int, list[int]] = {}
