@@ -1,9 +1,8 @@
 """Pairs per second of a cross-encoder: python benchmarks/cross_encoder.py [COLLECTION] [--help]
 
-The engine against sentence-transformers' ``CrossEncoder.predict`` at a batch of 32, float32 and bfloat16, on a model of
-the size of all-MiniLM-L6: its encoder, with a random head. Rounds take turns, the fastest of each side counts. The last
-line is JSON; ``ratio`` is the engine's advantage in float32.
-"""
+The engine against sentence-transformers' ``CrossEncoder.predict`` at a batch of 32, on a model of the size of
+all-MiniLM-L6: its encoder, with a random head. bfloat16 against its bfloat16, int8 against its float32. Rounds take
+turns, the fastest of each side counts. The last line is JSON; ``ratio`` is the engine's advantage in float32."""
 
 from __future__ import annotations
 
@@ -22,8 +21,10 @@ import torch
 from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, Pairing, ScoringRequest
+from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, Pairing, ScoringRequest
 from workers.engine.loading import resolve_dtype
+
+LIBRARY_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "float32"}  # the engine's: the library's
 
 
 def texts(collection: Path | None, pairs: int) -> list[tuple[str, str]]:
@@ -34,8 +35,8 @@ def texts(collection: Path | None, pairs: int) -> list[tuple[str, str]]:
         queries, documents = ([json.loads(line)["text"] for line in file.open()] for file in files)
     else:
         words = [f"{a}{b}" for a in ("flow", "wing", "heat", "plate", "shock") for b in ("", "s", "ing", "ed")]
-        queries, documents = ([" ".join(draw.choices(words, k=draw.randint(*span))) for _ in range(200)]
-                              for span in ((5, 25), (40, 300)))  # fmt: skip
+        spans = ((5, 25), (40, 300))
+        queries, documents = ([" ".join(draw.choices(words, k=draw.randint(*s))) for _ in range(200)] for s in spans)
     return [(draw.choice(queries), draw.choice(documents)) for _ in range(pairs)]
 
 
@@ -48,7 +49,15 @@ def checkpoint(folder: Path) -> None:
     AutoTokenizer.from_pretrained(encoder, model_max_length=512).save_pretrained(folder)
 
 
-def fastest(sides: dict[str, Callable[[], np.ndarray]], rounds: int) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def compare(engine: Engine, folder: Path, dtype: str, pairs: list[tuple[str, str]], rounds: int) -> dict[str, object]:
+    engine.load(ModelSpec("m", folder, ModelKind.CROSS_ENCODER, dtype=dtype, device="cpu"))
+    settings = {"dtype": LIBRARY_DTYPES[dtype]}
+    library = CrossEncoder(str(folder), device="cpu", model_kwargs=settings, activation_fn=torch.nn.Identity())
+    request = ScoringRequest("m", *(tuple(side) for side in zip(*pairs, strict=True)), Pairing.PAIRWISE)
+    sides: dict[str, Callable[[], np.ndarray]] = {
+        "engine": lambda: engine.submit(request).result().raw_scores,
+        "library": lambda: library.predict(pairs, batch_size=32),
+    }
     scores = {name: run() for name, run in sides.items()}  # warm-up
     seconds = dict.fromkeys(sides, float("inf"))
     for _ in range(rounds):
@@ -56,45 +65,39 @@ def fastest(sides: dict[str, Callable[[], np.ndarray]], rounds: int) -> tuple[di
             started = time.perf_counter()
             run()
             seconds[name] = min(seconds[name], time.perf_counter() - started)
-    return seconds, scores
+    rates = {f"{name}_pairs_per_second": round(len(pairs) / taken, 1) for name, taken in seconds.items()}
+    same = bool((np.argsort(scores["engine"]) == np.argsort(scores["library"])).all())
+    difference = float(np.abs(scores["engine"] - scores["library"]).max())
+    return {
+        **rates,
+        "ratio": round(seconds["library"] / seconds["engine"], 2),
+        "same_order": same,
+        "differ": difference,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path, nargs="?")
-    parser.add_argument("--pairs", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
+    for name, default in (("--pairs", 256), ("--rounds", 3), ("--threads", torch.get_num_threads())):
+        parser.add_argument(name, type=int, default=default)
     given = parser.parse_args()
-    pairs = texts(given.collection, given.pairs)
-    queries, documents = (tuple(side) for side in zip(*pairs, strict=True))
     engine = Engine(EngineConfig(threads=given.threads))
-    report: dict[str, object] = {"pairs": len(pairs), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-    native = resolve_dtype("auto", torch.device("cpu")) is torch.bfloat16
+    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {given.threads} threads")
+    found: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        checkpoint(folder)
-        for dtype in ("float32", "bfloat16") if native else ("float32",):
-            engine.load(ModelSpec("m", folder, ModelKind.CROSS_ENCODER, dtype=dtype, device="cpu"))
-            library = CrossEncoder(name, device="cpu", model_kwargs={"dtype": dtype}, activation_fn=torch.nn.Identity())
-            request = ScoringRequest("m", queries, documents, Pairing.PAIRWISE)
-            sides: dict[str, Callable[[], np.ndarray]] = {
-                "engine": lambda request=request: engine.submit(request).result().raw_scores,
-                "library": lambda library=library: library.predict(pairs, batch_size=32),
-            }
-            seconds, scores = fastest(sides, given.rounds)
-            rates = {side: round(len(pairs) / taken, 1) for side, taken in seconds.items()}
-            ratio = round(seconds["library"] / seconds["engine"], 2)
-            same = bool((np.argsort(scores["engine"]) == np.argsort(scores["library"])).all())
-            difference = float(np.abs(scores["engine"] - scores["library"]).max())
-            print(f"{dtype}: pairs per second {rates}, ratio {ratio}, same order {same}, difference {difference:.2g}")
-            report |= {dtype: rates, "ratio" if dtype == "float32" else f"ratio_{dtype}": ratio}
-            report |= {"same_order": same} if dtype == "float32" else {}
-    if not native:
-        print("bfloat16: skipped, this machine does not compute it natively.")
+        checkpoint(Path(name))
+        for dtype in LIBRARY_DTYPES:
+            if dtype == "bfloat16" and resolve_dtype("auto", torch.device("cpu")) is not torch.bfloat16:
+                print("bfloat16: skipped, this machine does not compute it natively.")
+                continue
+            try:
+                found[dtype] = compare(engine, Path(name), dtype, texts(given.collection, given.pairs), given.rounds)
+                print(f"{dtype}: {found[dtype]}")
+            except EngineError as error:
+                print(f"{dtype}: skipped. {error}")
     engine.close()
-    print(json.dumps(report))
+    print(json.dumps({**found, "ratio": found["float32"]["ratio"]}))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from transformers import (
     AutoTokenizer,
 )
 
-from tests.engine.inside import record_rows
+from tests.engine.inside import body_of, record_rows
 from tests.engine.tiny import CORPUS, HIDDEN
 from tests.engine.tiny_pairs import CROSS_ENCODERS, PADDED, build_cross_encoder, write_settings
 from workers.engine import (
@@ -132,6 +133,21 @@ def test_a_pair_given_twice_runs_once(engine: Engine, name: str) -> None:
     assert engine.statistics().sequences - before == 2
     np.testing.assert_array_equal(output.raw_scores, np.tile(output.raw_scores[:3], 2))
     assert output.raw_scores[0] == output.raw_scores[2] != output.raw_scores[1]
+
+
+@pytest.mark.parametrize("name", ["bert", "electra", "roberta", "xlm-roberta", "camembert"])
+def test_behind_the_last_attention_only_what_the_head_reads_is_computed(
+    fresh_engine: Engine, folders: dict[str, Path], name: str
+) -> None:
+    load(fresh_engine, folders[name])
+    rows: list[tuple[int, int]] = []
+    body: Any = body_of(fresh_engine, "pairs")
+    for place, layer in enumerate(body.encoder.layer):
+        layer.intermediate.register_forward_pre_hook(
+            lambda module, inputs, place=place: rows.append((place, inputs[0].shape[1]))
+        )
+    output = score(fresh_engine, "pairs", ("river",), DOCUMENTS)
+    assert rows == [(0, output.prompt_tokens), (1, len(DOCUMENTS))]
 
 
 @pytest.mark.parametrize("name", CROSS_ENCODERS)

@@ -16,6 +16,7 @@ import torch
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
+from workers.engine.last_rows import last_rows
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec, Scale
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
@@ -49,7 +50,9 @@ class PairRunner(TaskRunner):
         self._head = reranker.head
         self.takes_instruction = reranker.layout.takes_instruction
         self._activation = reranker.activation
-        self._shares_prefix = checkpoint.causal and checkpoint.runner.execution == "packed"
+        packed = checkpoint.runner.execution == "packed"
+        self._last_rows = last_rows(checkpoint.runner.model) if packed and self._head.pooling == "first" else None
+        self._shares_prefix = checkpoint.causal and packed
         if self._layout.overhead + 2 > info.max_length:
             raise EngineError(
                 "max_length_too_small",
@@ -154,9 +157,13 @@ class PairRunner(TaskRunner):
                 rows.append(len(pieces))
                 pieces.append(Piece(sequence.token_ids, place, sequence.token_types))
         batch = self._model.pack(pieces)
-        hidden = self._model.forward(batch, in_float32=in_float32)  # [T, E]
         with torch.inference_mode():
-            raw = self._head.raw_scores(hidden, batch, rows).cpu().numpy()  # [n]
+            if self._last_rows is not None:
+                with self._last_rows.only(batch.cursor.first):
+                    pooled = self._model.forward(batch, in_float32=in_float32)  # [n, E]
+            else:
+                pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, rows)  # [n, E]
+            raw = self._head.raw_scores(pooled).cpu().numpy()  # [n]
         for sequence, value in zip(ordered, raw, strict=True):
             sequence.work.results.raw[sequence.index] = value
 
