@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-PAYLOAD_VERSION = 1
+PAYLOAD_VERSION = 2
 
 
 class PayloadError(ValueError):
@@ -28,6 +28,8 @@ class SyncOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
     truncation: str = "document"  # document | error
+    instruction: str = ""
+    use_activation: bool = True
     labels: list[str] = field(default_factory=list)
     label_token_ids: list[int] = field(default_factory=list)
     apply_softmax: bool = True

@@ -37,6 +37,7 @@ def model_spec(model: ScoringModel) -> ModelSpec:
         gpu_maxsim=model.gpu_maxsim,
         template=model.template,
         labels=tuple(model.labels),
+        positive_class=model.positive_class,
         check_order=model.self_test_mode == SelfTestMode.FULL,
     )
 

@@ -217,6 +217,8 @@ def _options(call: SyncRequest) -> tuple[Pairing, ScoringOptions]:
             max_tokens_per_query=given.max_tokens_per_query,
             max_tokens_per_document=given.max_tokens_per_document,
             truncation=Truncation(given.truncation),
+            instruction=given.instruction,
+            use_activation=given.use_activation,
             labels=tuple(given.labels),
             label_token_ids=tuple(given.label_token_ids),
             apply_softmax=given.apply_softmax,

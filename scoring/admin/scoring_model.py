@@ -21,7 +21,10 @@ from scoring.selectors.placements import placements_of_model
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_check, model_disable, model_register, model_self_test
 
-SETTINGS = ("name", "kind", "source", "gguf_file", "device", "dtype", "max_length", "gpu_maxsim", "template", "labels")
+SETTINGS = (
+    "name", "kind", "source", "gguf_file", "device", "dtype", "max_length", "gpu_maxsim", "template", "labels",
+    "positive_class",
+)  # fmt: skip
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")
 
 

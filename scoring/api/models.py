@@ -46,6 +46,7 @@ class CardSerializer(serializers.Serializer[Any]):
     gpu_maxsim = serializers.BooleanField()
     is_default = serializers.BooleanField()
     labels = serializers.ListField(child=serializers.CharField())
+    positive_class = serializers.CharField()
     state = serializers.CharField(help_text="Such as 'ready on 2' or 'loaded on first use'")
     limits = LimitsSerializer()
 
@@ -69,6 +70,7 @@ CARD: Final = {
     "gpu_maxsim": True,
     "is_default": True,
     "labels": [],
+    "positive_class": "",
     "state": "ready on 1",
     "limits": {"max_documents_per_request": 1000, "max_body_bytes": 33554432, "max_timeout_ms": 120000},
 }
@@ -123,6 +125,9 @@ class ModelWriteSerializer(StrictSerializer):
     labels = serializers.ListField(
         child=TextField(), default=list, help_text="Of a generative model: the positive first"
     )
+    positive_class = TextField(
+        default="", help_text="Of a cross-encoder with several labels: the one whose share is the score"
+    )
     is_default = StrictBooleanField(default=False)
     self_test = serializers.ChoiceField(
         SelfTestMode.choices, default=SelfTestMode.FULL, source="self_test_mode",
@@ -153,6 +158,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     gpu_maxsim = serializers.BooleanField()
     template = serializers.CharField()
     labels = serializers.ListField(child=serializers.CharField())
+    positive_class = serializers.CharField()
     is_default = serializers.BooleanField()
     self_test = serializers.ChoiceField(SelfTestMode.choices, source="self_test_mode")
     state = state_field(ModelState)()
@@ -182,6 +188,7 @@ MODEL: Final[dict[str, Any]] = {
     "gpu_maxsim": True,
     "template": "",
     "labels": [],
+    "positive_class": "",
     "is_default": True,
     "self_test": "full",
     "state": "registered",

@@ -18,7 +18,7 @@ from scoring.api.synchronous import (
     HEADERS,
     AnswerSerializer,
     OutcomeSerializer,
-    ScoringSerializer,
+    RerankingSerializer,
     ScoringView,
     answer_response,
     options_of,
@@ -28,7 +28,7 @@ from scoring.api.synchronous import (
 )
 
 
-class RerankSerializer(ScoringSerializer):
+class RerankSerializer(RerankingSerializer):
     aliases: ClassVar[Mapping[str, str]] = {
         "top_k": "top_n", "texts": "documents", "items": "documents", "data_2": "documents", "text_2": "documents",
         "data_1": "query", "text_1": "query",

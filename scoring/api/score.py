@@ -17,7 +17,7 @@ from scoring.api.synchronous import (
     HEADERS,
     AnswerSerializer,
     OutcomeSerializer,
-    ScoringSerializer,
+    RerankingSerializer,
     ScoringView,
     answer_response,
     options_of,
@@ -27,7 +27,7 @@ from scoring.api.synchronous import (
 )
 
 
-class ScoreSerializer(ScoringSerializer):
+class ScoreSerializer(RerankingSerializer):
     aliases: ClassVar[Mapping[str, str]] = {
         "query": "queries", "data_1": "queries", "text_1": "queries",
         "texts": "documents", "items": "documents", "data_2": "documents", "text_2": "documents",

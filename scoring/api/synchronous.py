@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
 from scoring.api.openapi import header
@@ -62,11 +62,22 @@ class ScoringSerializer(StrictSerializer):
         return attrs
 
 
+class RerankingSerializer(ScoringSerializer):
+    """Fields for endpoints whose models may be cross-encoders."""
+
+    instruction = TextField(default="", help_text="What counts as relevant, for models that take an instruction")
+    use_activation = StrictBooleanField(
+        default=True, help_text="false: a cross-encoder's raw logit as the score, instead of a probability"
+    )
+
+
 def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
     return SyncOptions(
         max_tokens_per_query=fields.get("max_tokens_per_query") or None,
         max_tokens_per_document=fields.get("max_tokens_per_doc") or None,
         truncation=fields["truncation"],
+        instruction=fields.get("instruction", ""),
+        use_activation=fields.get("use_activation", True),
         **more,
     )
 
@@ -166,7 +177,7 @@ class UsageSerializer(serializers.Serializer[Any]):
 
 
 class AboutSerializer(serializers.Serializer[Any]):
-    scale = serializers.CharField(help_text="What the scores mean: cosine, maxsim or probability")
+    scale = serializers.CharField(help_text="What the scores mean: cosine, maxsim, probability or logit")
     backend = serializers.CharField()
     dtype = serializers.CharField()
     revision = serializers.CharField(help_text="Hash of the model's files")

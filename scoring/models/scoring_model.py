@@ -9,6 +9,7 @@ from scoring.states import ModelState
 
 
 class ModelKind(models.TextChoices):
+    CROSS_ENCODER = "cross-encoder", "cross-encoder (query and document read together)"
     BI_ENCODER = "bi-encoder", "bi-encoder (cosine)"
     LATE_INTERACTION = "late-interaction", "late interaction (MaxSim)"
     GENERATIVE = "generative", "generative (label probability)"
@@ -47,6 +48,11 @@ class ScoringModel(models.Model):
     )
     template = models.TextField(blank=True, help_text="generative: Jinja text with {{ query }} and {{ item }}")
     labels = models.JSONField(default=list, blank=True, help_text='generative: such as ["yes", "no"]; positive first')
+    positive_class = models.CharField(
+        max_length=100,
+        blank=True,
+        help_text="cross-encoders of two labels and more: the label whose share is the score",
+    )
     is_default = models.BooleanField(default=False, help_text="used when a request of this kind names no model")
 
     state = models.CharField(max_length=16, choices=ModelState, default=ModelState.REGISTERED, editable=False)

@@ -16,8 +16,9 @@ class BlockSize:
 
 
 # Encoders pay per document and little per pair: few documents, all queries, so that each document is encoded once.
-# Generative scoring pays per pair and shares the query's prefix: one query, few documents.
+# The others pay per pair and may share what prompts of one query begin with: one query, few documents.
 BLOCK_SIZES: Final = {
+    ModelKind.CROSS_ENCODER: BlockSize(queries=1, documents=48),
     ModelKind.BI_ENCODER: BlockSize(queries=1024, documents=64),
     ModelKind.LATE_INTERACTION: BlockSize(queries=1024, documents=64),
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),

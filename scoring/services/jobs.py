@@ -108,6 +108,7 @@ def model_snapshot(model: ScoringModel) -> dict[str, Any]:
         "max_length": model.max_length or model.facts.get("max_length"),
         "template": model.template,
         "labels": model.labels,
+        "positive_class": model.positive_class,
         "scale": model.facts.get("scale", ""),
         "truncation": "document",
     }

@@ -25,8 +25,11 @@ SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; 
 MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
-    ("source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "self_test_mode")
-)
+    (
+        "source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "positive_class",
+        "self_test_mode",
+    )
+)  # fmt: skip
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
@@ -205,6 +208,10 @@ def model_check(model: ScoringModel) -> None:
         raise _invalid("labels", "A generative model needs at least two labels, the positive one first")
     if model.kind != ModelKind.GENERATIVE and (model.labels or model.template):
         raise _invalid("labels", f"Labels and a template belong to generative models; '{model.name}' is a {model.kind}")
+    if model.kind != ModelKind.CROSS_ENCODER and model.positive_class:
+        raise _invalid(
+            "positive_class", f"A positive class belongs to cross-encoders; '{model.name}' is a {model.kind}"
+        )
 
 
 def _taken(model: ScoringModel) -> AssayError:

@@ -22,6 +22,7 @@ from scoring.states import ItemStatus
 CLIENT_FAULTS: Final = {
     "too_long": "documents",
     "bad_limit": "max_tokens_per_doc",
+    "no_instruction": "instruction",
     "bad_template": "template",
     "template_ignores_item_first": "template",
     "unsupported_tokenizer": "template",

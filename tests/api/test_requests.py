@@ -136,6 +136,8 @@ def test_t3_a_nul_is_refused_with_its_place(api: APIClient, path: str) -> None:
         ({"rank_fields": [""]}, "blank", "rank_fields[0]"),
         ({"return_documents": "yes"}, "invalid", "return_documents"),
         ({"truncation": "left"}, "invalid_choice", "truncation"),
+        ({"use_activation": "no"}, "invalid", "use_activation"),
+        ({"instruction": 7}, "invalid", "instruction"),
         ({"max_tokens_per_doc": -1}, "min_value", "max_tokens_per_doc"),
         ({"max_tokens_per_query": "5"}, "invalid", "max_tokens_per_query"),
         ({"truncate_prompt_tokens": 128}, "max_value", "truncate_prompt_tokens"),

@@ -6,6 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from scoring.services.bundled import MINILM
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable
 from scoring.states import ModelState, PlacementState
+from tests.engine.tiny_pairs import build_cross_encoder
 from tests.integration.rig import Rig, wait_for
-from workers.engine.types import ScoringRequest
+from workers.engine.types import ItemStatus, ScoringRequest
 from workers.faults import ModelUnavailable
 
 
@@ -49,6 +51,21 @@ def test_random_weights_do_not_pass_the_full_test(rig: Rig) -> None:
     model = rig.register("broken", source=str(broken))
     assert model.state == ModelState.REJECTED
     wait_for(lambda: rig.host.names() == ["minilm"])
+
+
+def test_a_cross_encoder_is_registered_and_scores(rig: Rig) -> None:
+    labels = {"0": "irrelevant", "1": "relevant"}
+    folder = build_cross_encoder("bert", rig.root / "pairs", labels=2, id2label=labels)
+    given: dict[str, Any] = {"kind": "cross-encoder", "source": str(folder)}
+    refused = rig.register("unnamed", **given)
+    assert refused.state == ModelState.REJECTED and refused.self_test_report is not None
+    assert "irrelevant, relevant" in refused.self_test_report["checks"][0]["detail"]
+    model = rig.register("pairs", positive_class="relevant", **given)
+    assert (model.state, model.facts["scale"]) == (ModelState.AVAILABLE, "probability")
+    name = rig.host.ensure(model).result(timeout=30)
+    output = rig.engine.submit(ScoringRequest(name, ("river",), ("the water rose", "", "honey"))).result()
+    assert [status.name for status in map(ItemStatus, output.status)] == ["OK", "EMPTY", "OK"]
+    assert 0 < output.scores[0] < 1 and output.scores[0] != output.scores[2]
 
 
 def test_many_waiting_requests_load_a_model_once(rig: Rig) -> None:

@@ -4,6 +4,7 @@ How a request becomes scores, and which file does what::
 
     Engine.submit            engine.py            finds the model, admits the request, returns a future
       prepare                pooling_runner.py    distinct texts, cache look-ups, token ids        (preprocess threads)
+                             pair_runner.py       distinct pairs, placed by pair_layout.py
                              label_scoring.py     prompts, labels
                              listwise_runner.py   blocks of passages read together (listwise_prompt.py)
         long documents       long_documents.py    windows in their place; the best one's score is folded back
@@ -23,6 +24,7 @@ How a request becomes scores, and which file does what::
           as folders say     sentence_modules.py   modules behind the transformer; pooling_modes.py
                              late_settings.py      markers, lengths, expansion; marked_layout.py puts them around
                              text_prompts.py       prompt and text as one string
+        head                 heads.py             of pairs: pooled states to one raw score, in float32
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            products by the block, maximum per document, sum per query
         encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
@@ -33,6 +35,8 @@ How a request becomes scores, and which file does what::
                                                   kinds.py is the table of kinds, architectures.py of
                                                   architectures
       int8, if asked for     int8_linear.py       linear layers, each token by its own range
+                             rerankers.py         which cross-encoder a checkpoint is; chat_roles.py, activations.py
+                             detection.py         which kind a folder holds
     Engine.self_test         self_test.py         what a model must show before it is served
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import JinaEmbeddingsV3Config, PretrainedConfig
+from transformers import JinaEmbeddingsV3Config, PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GenericForSequenceClassification
 
 # Their learned positions begin behind the padding index, and the table has that many rows more than a text may have
 # tokens.
@@ -53,3 +54,9 @@ def final_softcap(config: PretrainedConfig) -> float | None:
     """The bound that logits are bent towards behind the head (Gemma 2); None where they are taken as they are."""
     cap = getattr(config, "final_logit_softcapping", None)
     return float(cap) if cap else None
+
+
+def is_causal(model: PreTrainedModel) -> bool:
+    """Whether a token sees only those before it: decoders with their head, unless made bidirectional."""
+    decoder = isinstance(model, GenericForSequenceClassification) or type(model).__name__.endswith("ForCausalLM")
+    return decoder and getattr(model.config, "is_causal", True) is not False

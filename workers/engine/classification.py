@@ -64,7 +64,7 @@ class ClassPooler:
 
     def __call__(self, hidden: Tensor, batch: PackedBatch, sequences: list[Waiting], chosen: list[int]) -> Pooled:
         with torch.inference_mode():
-            logits = self._head.project(self._head._pooled(hidden, batch, chosen).float())  # [N, K]
+            logits = self._head.project(self._head.pool(hidden, batch, chosen).float())  # [N, K]
         return Pooled([row.clone() for row in logits], torch.isfinite(logits).all(dim=1).tolist())
 
 

@@ -34,16 +34,17 @@ class Head:
     positive: int = 0
     exclusive: bool = True
 
-    def raw_scores(self, hidden: Tensor, batch: PackedBatch, rows: list[int]) -> Tensor:
-        """``[T, E]`` to float32 ``[n]``, for the pieces ``rows`` of the batch."""
-        logits = self.project(self._pooled(hidden, batch, rows).float())  # [n, K]
+    def raw_scores(self, pooled: Tensor) -> Tensor:
+        """``[n, E]`` to float32 ``[n]``."""
+        logits = self.project(pooled.float())  # [n, K]
         positive = logits[:, self.positive]
         if logits.shape[1] == 1 or not self.exclusive:
             return positive
         others = [label for label in range(logits.shape[1]) if label != self.positive]
         return positive - logits[:, others].logsumexp(dim=-1)
 
-    def _pooled(self, hidden: Tensor, batch: PackedBatch, rows: list[int]) -> Tensor:
+    def pool(self, hidden: Tensor, batch: PackedBatch, rows: list[int]) -> Tensor:
+        """``[T, E]`` to ``[n, E]``, for the pieces ``rows`` of the batch."""
         cursor = batch.cursor
         if self.pooling == "mean":
             means = torch.segment_reduce(hidden.float(), "mean", lengths=cursor.last - cursor.first + 1, axis=0)

@@ -9,12 +9,12 @@ from workers.engine.classification import classifier_recipe
 from workers.engine.colbert_folder import colbert_recipe
 from workers.engine.counters import Counters
 from workers.engine.embedding_cache import EmbeddingCache
-from workers.engine.errors import EngineError
 from workers.engine.hybrid import hybrid_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
 from workers.engine.loading import INT8, Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
+from workers.engine.pair_runner import PairRunner
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.recipe import Recipe
 from workers.engine.role import Role
@@ -25,6 +25,7 @@ from workers.engine.task_runner import TaskRunner
 Caches = dict[Role, EmbeddingCache]
 
 _SCALES = {
+    ModelKind.CROSS_ENCODER: Scale.PROBABILITY,  # unless its checkpoint names another activation
     ModelKind.BI_ENCODER: Scale.COSINE,
     ModelKind.LATE_INTERACTION: Scale.MAXSIM,
     ModelKind.SPARSE: Scale.DOT,
@@ -34,6 +35,7 @@ _SCALES = {
     ModelKind.GENERATIVE: Scale.PROBABILITY,
 }
 _RUNNERS: dict[ModelKind, Callable[[ModelSpec, Checkpoint, ModelInfo, Caches, Counters], TaskRunner]] = {
+    ModelKind.CROSS_ENCODER: lambda spec, checkpoint, info, _, counters: PairRunner(spec, checkpoint, info, counters),
     ModelKind.LISTWISE: lambda _, checkpoint, info, __, counters: ListwiseRunner(checkpoint, info, counters),
     ModelKind.GENERATIVE: lambda spec, checkpoint, info, _, counters: LabelRunner(spec, checkpoint, info, counters),
 }
@@ -54,8 +56,6 @@ def build_runner(
     if spec.kind in _RECIPES:
         recipe = _RECIPES[spec.kind](spec, checkpoint)
         return PoolingRunner(recipe, checkpoint, replace(info, scale=recipe.scale or info.scale), caches, counters)
-    if spec.kind not in _RUNNERS:
-        raise EngineError("unsupported_kind", f"'{spec.kind}' models are not scored yet.")
     return _RUNNERS[spec.kind](spec, checkpoint, info, caches, counters)
 
 

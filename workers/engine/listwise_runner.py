@@ -55,6 +55,8 @@ class ListwiseResults:
 class ListwiseRunner(TaskRunner):
     """One causal body with a projector; a block is one sequence."""
 
+    takes_instruction = True
+
     def __init__(self, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
         self._model = checkpoint.runner

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
 from workers.engine import pickled_weights
-from workers.engine.architectures import known_config, position_limit
+from workers.engine.architectures import is_causal, known_config, position_limit
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.gguf import as_safetensors
@@ -54,6 +54,8 @@ class Checkpoint:
     revision: str
     max_length: int
     weight_bytes: int
+    token_types: bool  # tokenizer and model tell the texts of a pair apart
+    causal: bool  # a token sees those before it only, so a prefix may be shared
 
 
 def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
@@ -88,11 +90,12 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
-    if spec.kind is ModelKind.GENERATIVE:
+    if model.get_output_embeddings() is not None and spec.kind in (ModelKind.GENERATIVE, ModelKind.CROSS_ENCODER):
         check_head(model, torch.tensor([samples[0]], device=device))
     body: Any = model.base_model
     runner = ModelRunner(body, device)
-    runner.choose_execution(samples, causal=spec.kind is ModelKind.GENERATIVE)
+    causal = is_causal(model)
+    runner.choose_execution(samples, causal=causal)
     if spec.dtype == INT8:  # after the comparison, which int8 would blur: a linear layer cannot mix tokens
         quantise_linears(body)
     return Checkpoint(
@@ -103,6 +106,8 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         revision=revision,
         max_length=resolve_max_length(wanted_length, body_folder, own),
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()) + int8_bytes(model),
+        token_types=tokenizer.gives_types and (getattr(own, "type_vocab_size", 0) or 0) > 1,
+        causal=causal,
     )
 
 
@@ -176,7 +181,7 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
     if sentence_config(folder).get("do_lower_case"):
         own = () if backend.normalizer is None else (backend.normalizer,)
         backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
-    return TextTokenizer(backend, _roles(tokenizer))
+    return TextTokenizer(backend, _roles(tokenizer), gives_types="token_type_ids" in tokenizer.model_input_names)
 
 
 def _roles(tokenizer: Any) -> dict[str, int]:

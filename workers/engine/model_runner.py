@@ -89,6 +89,8 @@ class ModelRunner:
             "position_ids": batch.positions[None],  # [1, T]
             "packed_batch": batch,
         }
+        if batch.token_types is not None:
+            inputs["token_type_ids"] = batch.token_types[None]  # [1, T]
         return self._call(inputs, in_float32)[0]  # [T, E]
 
     def _padded(self, batch: PackedBatch, *, in_float32: bool = False) -> Tensor:
@@ -104,6 +106,12 @@ class ModelRunner:
             # Without position ids: padded on the right, every model derives its own, which also makes this the probe's
             # reference.
             inputs = {"input_ids": token_ids.to(self.device), "attention_mask": mask.to(self.device)}
+            if batch.token_types is not None:
+                types = torch.zeros_like(inputs["input_ids"])
+                for row, i in enumerate(members):
+                    start, count = batch.starts_cpu[i], batch.lengths_cpu[i]
+                    types[row, :count] = batch.token_types[start : start + count]
+                inputs["token_type_ids"] = types  # [n, L]
             hidden = self._call(inputs, in_float32)  # [n, L, E]
             rows |= {i: hidden[row, : batch.lengths_cpu[i]] for row, i in enumerate(members)}
         return torch.cat([rows[i] for i in range(len(rows))])  # [T, E]

@@ -29,6 +29,7 @@ class Piece:
     after: tuple[KeptPrefix, ...] = ()  # without ``prefix``: what ran in earlier batches and this one continues
     keep: KeptPrefix | None = None  # takes this piece's keys and values as they are computed
     attended: int | None = None  # so many first tokens are seen by all of the piece, the rest by none; None: all are
+    token_types: Sequence[int] | None = None  # one per token, where the model takes them (which text of a pair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class PackedBatch:
     keeps_cpu: tuple[tuple[int, KeptPrefix], ...]  # first row of a piece, and what takes its keys and values
     cu_lengths: Tensor  # [N + 1] int32, borders of the pieces as queries
     cu_attended: Tensor  # [N + 1] int32, borders of what they attend to
+    token_types: Tensor | None  # [T]; None: all of type 0
     cursor: PoolingCursor
 
     @property
@@ -95,9 +97,17 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
     )  # [T]
     first, last = np.array(starts), np.array(borders[1:]) - 1
     blocks = [token_ids, positions, first, last, np.array(borders), np.array([0, *accumulate(attended)])]
+    typed = any(piece.token_types is not None for piece in pieces)
+    if typed:
+        types = [
+            n * [0] if piece.token_types is None else piece.token_types
+            for piece, n in zip(pieces, lengths, strict=True)
+        ]
+        blocks.append(np.concatenate([np.asarray(part, dtype=np.int64) for part in types]))
     if any(chains) or own_keys != lengths:
         blocks.append(_key_rows(starts, own_keys, chains))
     views = _to_device(blocks, device)
+    optional = iter(views[6:])
     return PackedBatch(
         token_ids_cpu=token_ids,
         starts_cpu=tuple(starts),
@@ -110,7 +120,8 @@ def pack(pieces: Sequence[Piece], *, device: torch.device, position_offset: int 
         cursor=PoolingCursor(tuple(lengths), views[2], views[3]),
         cu_lengths=views[4].to(torch.int32),
         cu_attended=views[5].to(torch.int32),
-        key_rows=views[6] if len(views) > 6 else None,
+        token_types=next(optional) if typed else None,
+        key_rows=next(optional, None),
         kept=kept,
         keeps_cpu=tuple((start, piece.keep) for start, piece in zip(starts, pieces, strict=True) if piece.keep),
     )

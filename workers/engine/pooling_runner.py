@@ -48,6 +48,7 @@ class PoolingRunner(TaskRunner):
         self.scores_pairs = bool(recipe.weights)
         self.sample_tail = recipe.sample_tail
         self._recipe = recipe
+        self.takes_instruction = recipe.takes_instruction
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._caches = caches
@@ -140,10 +141,6 @@ class PoolingRunner(TaskRunner):
 
     def _prepare_pairs(self, work: Work, request: ScoringRequest) -> None:
         """Tokenise what no cache knows; queries go first, so that they wait for their documents and not the reverse."""
-        if request.options.instruction and not self._recipe.takes_instruction:
-            raise EngineError(
-                "no_instruction", f"The model '{self.info.name}' has no place for an instruction. Leave it out."
-            )
         pairs = len(pair_indices(request)[0])
         texts = distinct_texts(request)
         shape = (len(texts.queries), len(texts.documents)) if texts.pairs is None else pairs

@@ -61,6 +61,7 @@ class Sequence:
     cache_key: CacheKey | None = None
     parts: frozenset[Part] = frozenset()  # what its text is to become
     encoding: Encoding | None = None
+    token_types: list[int] | None = None  # of a pair, where the model takes them
     continuations: tuple[tuple[int, ...], ...] = ()  # what labels of several tokens begin with, run behind the prompt
     fills: Prefix | None = None  # this is no prompt: it runs that prefix, for those to come
 

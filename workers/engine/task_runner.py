@@ -27,6 +27,7 @@ class TaskRunner(ABC):
 
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
+    takes_instruction = False
     sample_tail = ""  # what a text must end with to give anything
     takes_token_ids = False
     room_depends_on_query = True  # of a document: query and document share the model's positions
@@ -79,6 +80,12 @@ class TaskRunner(ABC):
                 "unsupported_task",
                 f"The model '{self.info.name}' ({self.info.kind}) does not score a query with documents; "
                 f"it can {', '.join(sorted(self.tasks))}.",
+            )
+        if request.options.instruction and not self.takes_instruction:
+            raise EngineError(
+                "no_instruction",
+                f"The model '{self.info.name}' has no place for an instruction. Leave it out, or write it into the "
+                "query.",
             )
         if (request.query_ids or request.document_ids) and not self.takes_token_ids:
             raise EngineError(

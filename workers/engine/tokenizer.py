@@ -96,9 +96,12 @@ def segments(text: str, size: int = _SEGMENT_CHARACTERS) -> Iterator[str]:
 class TextTokenizer:
     """Texts to ids without control tokens; ``prefix_ids`` and ``suffix_ids`` are what the checkpoint puts around."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, roles: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, backend: tokenizers.Tokenizer, roles: Mapping[str, int] | None = None, *, gives_types: bool = False
+    ) -> None:
         pipeline = json.loads(backend.to_str())
         self.roles = dict(roles or {})  # "mask_token", "eos_token" …, where the checkpoint has them
+        self.gives_types = gives_types  # tells the texts of a pair apart
         self.control = control_tokens(pipeline)
         self._texts = tokenizers.Tokenizer.from_str(json.dumps(text_pipeline(pipeline)))
         self.prefix_ids, self.suffix_ids = _surroundings(backend)
@@ -188,17 +191,28 @@ class TextTokenizer:
         return found
 
     def encode_surrounded(self, texts: Sequence[str], limit: int) -> list[Tokens]:
-        """Each text's ids cut to ``limit``, then surrounded. Long texts pass in pieces: memory stays bounded."""
+        """Each text's ids cut to ``limit``, then surrounded."""
         return [self._surround(text, limit) for text in texts]
 
+    def encode_pair_with_control(self, first: str, second: str) -> list[tuple[int, int, int | None]]:
+        """As the checkpoint's post-processing places a pair: each token's id, its type, and the text it is of (0 or 1;
+        None: of neither). For templates, never for a stranger's text."""
+        encoding = self._whole.encode(first, second, add_special_tokens=True)
+        return list(zip(encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True))
+
     def _surround(self, text: str, limit: int) -> Tokens:
+        tokens = self.encode_cut(text, limit)
+        return Tokens([*self.prefix_ids, *tokens.ids, *self.suffix_ids], tokens.truncated, len(tokens.ids))
+
+    def encode_cut(self, text: str, limit: int) -> Tokens:
+        """The first ``limit`` ids of a text. Long texts pass in pieces: memory stays bounded."""
         kept: list[int] = []
         total = 0
         for part in segments(text) if self._can_cut else (text,):
             ids = self.encode(part)
             total += len(ids)
             kept += ids[: max(0, limit - len(kept))]
-        return Tokens([*self.prefix_ids, *kept, *self.suffix_ids], total - len(kept), len(kept))
+        return Tokens(kept, total - len(kept), len(kept))
 
 
 def _surroundings(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:

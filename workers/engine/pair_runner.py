@@ -1,0 +1,200 @@
+"""Cross-encoders and LLM rerankers: query and document go through the model together, one forward per distinct pair.
+
+Pairs of one query share the tokens that an LLM's prompts begin with: those run once per micro-batch.
+
+Shapes: T tokens on the row, n pairs of a micro-batch, E hidden, P pairs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from workers.engine.counters import Counters
+from workers.engine.errors import EngineError
+from workers.engine.last_rows import last_rows
+from workers.engine.loading import Checkpoint
+from workers.engine.model_types import ModelInfo, ModelSpec, Scale
+from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
+from workers.engine.packed_batch import Piece
+from workers.engine.pair_layout import Limits, Pair
+from workers.engine.rerankers import read_reranker
+from workers.engine.role import Role
+from workers.engine.sequence import Prefix, Sequence, Work
+from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.types import ScoringOptions, ScoringOutput, ScoringRequest
+
+
+@dataclass(eq=False, slots=True)
+class PairResults:
+    """What one request gathers, by distinct (query, document)."""
+
+    pair_of: npt.NDArray[np.intp]  # [P], -1: empty
+    raw: npt.NDArray[np.float32]  # [distinct pairs], NaN until scored
+    pairs: list[Pair | None] = field(default_factory=list)  # None: no room for the document
+
+
+class PairRunner(TaskRunner):
+    """One model with a head. Raw scores are float32 logits, or the log-odds of the positive class."""
+
+    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
+        reranker = read_reranker(checkpoint, spec.positive_class)
+        super().__init__(replace(info, scale=reranker.activation.scale))
+        self._model = checkpoint.runner
+        self._counters = counters
+        self._layout = reranker.layout
+        self._head = reranker.head
+        self.takes_instruction = reranker.layout.takes_instruction
+        self._activation = reranker.activation
+        packed = checkpoint.runner.execution == "packed"
+        self._last_rows = last_rows(checkpoint.runner.model) if packed and self._head.pooling == "first" else None
+        self._shares_prefix = checkpoint.causal and packed
+        if self._layout.overhead + 2 > info.max_length:
+            raise EngineError(
+                "max_length_too_small",
+                f"The limit of {info.max_length} tokens leaves no room: {self._layout.overhead} of every pair are the "
+                "template's. Give a larger max_length.",
+            )
+
+    def estimate(self, request: ScoringRequest) -> int:
+        queries, documents = pair_indices(request)
+        query_characters = np.array([len(text) for text in request.queries])
+        document_characters = np.array([len(text) for text in request.documents])
+        characters = query_characters[queries] + document_characters[documents]
+        return int(np.minimum(self._layout.overhead + characters // CHARACTERS_PER_TOKEN, self.info.max_length).sum())
+
+    def prepare(self, work: Work) -> None:
+        request, options = work.scoring, work.scoring.options
+        _check_limits(options)
+        pair_of, distinct = _distinct_pairs(request)
+        limits = Limits(self.info.max_length, options.max_tokens_per_query, options.max_tokens_per_document)
+        pairs = self._layout.place(request.queries, request.documents, distinct, limits, options.instruction)
+        placed = [(query, document, pair) for (query, document), pair in zip(distinct, pairs, strict=True) if pair]
+        refuse_too_long(options.truncation, "documents", {d: pair.truncated for _, d, pair in placed if pair.truncated})
+        refuse_too_long(
+            options.truncation, "queries", {q: pair.query_truncated for q, _, pair in placed if pair.query_truncated}
+        )
+        self._counters.add(truncations=sum(pair.truncated > 0 for _, _, pair in placed))
+        work.results = PairResults(pair_of, np.full(len(pairs), np.nan, dtype=np.float32), pairs)
+        by_query: dict[int, list[int]] = {}
+        for index, ((query, _), pair) in enumerate(zip(distinct, pairs, strict=True)):
+            if pair is not None and pair.token_ids:
+                by_query.setdefault(query if self._shares_prefix else 0, []).append(index)
+        for members in by_query.values():
+            work.pending.extend(self._sequences(work, members))
+
+    def run(self, sequences: list[Sequence]) -> None:
+        started = time.monotonic()
+        self._score(sequences, in_float32=False)
+        again = [s for s in sequences if not np.isfinite(s.work.results.raw[s.index])]
+        if again and self._model.dtype != torch.float32:
+            self._counters.add(float32_retries=len(again))
+            self._score(again, in_float32=True)
+        elapsed = time.monotonic() - started
+        for work in {sequence.work for sequence in sequences}:
+            work.forward_seconds += elapsed
+
+    def finish(self, work: Work) -> ScoringOutput:
+        results: PairResults = work.results
+        request = work.scoring
+        pairs = [results.pairs[place] if place >= 0 else None for place in results.pair_of]
+        filled = results.pair_of >= 0
+        empty = np.array(
+            [not full or (pair is not None and not pair.token_ids) for full, pair in zip(filled, pairs, strict=True)],
+            dtype=np.bool_,
+        )
+        raw = np.full(len(pairs), np.nan, dtype=np.float32)
+        raw[filled] = results.raw[results.pair_of[filled]]
+        cut = np.array([pair.truncated if pair else 0 for pair in pairs], dtype=np.int32)
+        query_cut = np.array([pair.query_truncated if pair else 0 for pair in pairs], dtype=np.int32)
+        query_truncated = np.zeros(len(request.queries), dtype=np.int32)
+        np.maximum.at(query_truncated, pair_indices(request)[0], query_cut)
+        activated = request.options.use_activation
+        return assemble_output(
+            work,
+            self.info if activated else replace(self.info, scale=Scale.LOGIT),
+            self._counters,
+            scores=self._activation.function(torch.from_numpy(raw)).numpy() if activated else raw,
+            raw_scores=raw,
+            facts=PairFacts(empty, cut, query_cut),
+            errors={
+                place: "prompt_too_long"
+                for place, (full, pair) in enumerate(zip(filled, pairs, strict=True))
+                if full and pair is None
+            },
+            query_truncated=query_truncated,
+            prompt_tokens=sum(len(pair.token_ids) for pair in results.pairs if pair),
+        )
+
+    def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
+        """Pairs by index as sequences, equal lengths side by side; those of one query behind a prefix they share."""
+        pairs: list[Pair | None] = work.results.pairs
+        ordered = sorted(
+            ((index, pair) for index in members if (pair := pairs[index])), key=lambda p: len(p[1].token_ids)
+        )
+        shared = _shared_length([pair.token_ids for _, pair in ordered]) if self._shares_prefix else 0
+        prefix = Prefix(ordered[0][1].token_ids[:shared]) if shared else None
+        return [
+            Sequence(work, Role.PROMPT, index, pair.token_ids[shared:], prefix=prefix, token_types=pair.token_types)
+            for index, pair in ordered
+        ]
+
+    def _score(self, sequences: list[Sequence], *, in_float32: bool) -> None:
+        """Fill ``raw`` of the sequences' pairs, NaN where the model's numbers are."""
+        pieces: list[Piece] = []
+        rows: list[int] = []
+        ordered = sorted(sequences, key=lambda s: (id(s.prefix), len(s.token_ids)))  # equal lengths: one attention call
+        for prefix, members in groupby(ordered, key=lambda s: s.prefix):
+            place = None
+            if prefix is not None:
+                place = len(pieces)
+                pieces.append(Piece(prefix.token_ids))
+            for sequence in members:
+                rows.append(len(pieces))
+                pieces.append(Piece(sequence.token_ids, place, token_types=sequence.token_types))
+        batch = self._model.pack(pieces)
+        with torch.inference_mode():
+            if self._last_rows is not None:
+                with self._last_rows.only(batch.cursor.first):
+                    pooled = self._model.forward(batch, in_float32=in_float32)  # [n, E]
+            else:
+                pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, rows)  # [n, E]
+            raw = self._head.raw_scores(pooled).cpu().numpy()  # [n]
+        for sequence, value in zip(ordered, raw, strict=True):
+            sequence.work.results.raw[sequence.index] = value
+
+
+def _check_limits(options: ScoringOptions) -> None:
+    for side, limit in (("query", options.max_tokens_per_query), ("document", options.max_tokens_per_document)):
+        if limit is not None and limit < 1:
+            raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
+
+
+def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:
+    """Each pair's place among the distinct ones (-1: a side is blank), and those as (query, document)."""
+    queries, documents = _first_places(request.queries), _first_places(request.documents)
+    places: dict[tuple[int, int], int] = {}
+    pair_of = []
+    for query, document in zip(*pair_indices(request), strict=True):
+        pair = queries[query], documents[document]
+        pair_of.append(-1 if min(pair) < 0 else places.setdefault(pair, len(places)))
+    return np.array(pair_of, dtype=np.intp), list(places)
+
+
+def _first_places(texts: tuple[str, ...]) -> list[int]:
+    """For each text where it appears first, -1 for a blank one."""
+    first: dict[str, int] = {}
+    return [-1 if is_blank(text) else first.setdefault(text, index) for index, text in enumerate(texts)]
+
+
+def _shared_length(prompts: list[list[int]]) -> int:
+    """How many tokens all prompts begin with, each keeping one of its own; 0 for a single prompt."""
+    if len(prompts) < 2:
+        return 0
+    first, last = min(prompts), max(prompts)  # in dictionary order the two extremes differ earliest
+    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return min(shared, min(map(len, prompts)) - 1)
