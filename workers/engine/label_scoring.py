@@ -12,7 +12,6 @@ Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, L tokens o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,13 +24,12 @@ from torch import Tensor
 
 from workers.engine.architectures import final_softcap
 from workers.engine.counters import Counters
-from workers.engine.kept_prefix import PrefixKey, token_digest
 from workers.engine.labels import Labels, find_labels
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, pair_indices
 from workers.engine.packed_batch import PackedBatch
-from workers.engine.prompt_row import LaidPrompt, PromptRow, chain_prompts
+from workers.engine.prompt_row import LaidPrompt, PromptRow, chained_sequences, name_prefixes
 from workers.engine.prompts import PromptBuilder, Side, refuse_strange_ids, sides
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
@@ -41,7 +39,6 @@ from workers.engine.types import LabelScores, ScoringOptions, ScoringOutput, Sco
 from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
 
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
-_NO_PROMPT = -1  # the index of a sequence that only fills a prefix
 
 
 @dataclass(eq=False, slots=True)
@@ -154,39 +151,16 @@ class LabelRunner(TaskRunner):
         return labels, PromptBuilder(template, self._tokenizer, options, self.info.max_length - labels.room)
 
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
-        """Prompts of one query as they run: what fills a prefix before who continues it."""
         results: LabelResults = work.results
         prompts = [prompt for index in members if (prompt := results.prompts[index])]
-        if self._model.execution != "packed":
-            continuations = results.labels.continuations
-            return [
-                Sequence(work, Role.PROMPT, index, prompt.token_ids, continuations=continuations)
-                for index, prompt in zip(members, prompts, strict=True)
-            ]
-        salt = work.scoring.cache_salt
-        sequences = []
-        for index, chained in zip(members, chain_prompts(prompts, self._key_of(salt)), strict=True):
-            sequences += [
-                Sequence(work, Role.PROMPT, _NO_PROMPT, link.token_ids, prefix=link.parent, fills=link)
-                for link in chained.fills
-            ]
-            sequences.append(
-                Sequence(
-                    work,
-                    Role.PROMPT,
-                    index,
-                    chained.rest,
-                    prefix=chained.prefix,
-                    continuations=results.labels.continuations,
-                )
-            )
-        return sequences
-
-    def _key_of(self, salt: str) -> Callable[[list[int]], PrefixKey] | None:
-        if self.prefix_cache is None or not self._model.keeps_prefixes:
-            return None
-        name, generation = self.info.name, self.info.generation
-        return lambda token_ids: PrefixKey(name, generation, salt, token_digest(token_ids))
+        continuations = results.labels.continuations
+        if self._model.execution == "packed":
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            return chained_sequences(work, members, prompts, key_of, continuations)
+        return [
+            Sequence(work, Role.PROMPT, index, prompt.token_ids, continuations=continuations)
+            for index, prompt in zip(members, prompts, strict=True)
+        ]
 
     def _score(self, sequences: list[Sequence], *, in_float32: bool) -> list[Sequence]:
         """Fill ``logprobs`` of the sequences' prompts; returns those that came out with numbers that are none."""

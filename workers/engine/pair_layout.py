@@ -24,6 +24,7 @@ class Pair:
     token_types: list[int] | None
     truncated: int  # tokens cut from the document
     query_truncated: int
+    heads: tuple[int, ...] = ()  # nothing of it is worth keeping but what all documents of a query share
 
 
 @dataclass(frozen=True, slots=True)

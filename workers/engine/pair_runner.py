@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
@@ -20,11 +20,13 @@ from workers.engine.last_rows import last_rows
 from workers.engine.loading import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec, Scale
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
-from workers.engine.packed_batch import Piece
+from workers.engine.packed_batch import PackedBatch
 from workers.engine.pair_layout import Limits, Pair
+from workers.engine.prompt_row import PromptRow, chained_sequences, name_prefixes
+from workers.engine.prompts import Side
 from workers.engine.rerankers import read_reranker
 from workers.engine.role import Role
-from workers.engine.sequence import Prefix, Sequence, Work
+from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
 from workers.engine.types import ScoringOptions, ScoringOutput, ScoringRequest
 
@@ -45,6 +47,7 @@ class PairRunner(TaskRunner):
         reranker = read_reranker(checkpoint, spec.positive_class)
         super().__init__(replace(info, scale=reranker.activation.scale))
         self._model = checkpoint.runner
+        self._tokenizer = checkpoint.tokenizer
         self._counters = counters
         self._layout = reranker.layout
         self._head = reranker.head
@@ -67,11 +70,16 @@ class PairRunner(TaskRunner):
         characters = query_characters[queries] + document_characters[documents]
         return int(np.minimum(self._layout.overhead + characters // CHARACTERS_PER_TOKEN, self.info.max_length).sum())
 
+    def document_excess(self, query: Side, document: Side, options: ScoringOptions) -> int:
+        assert isinstance(query, str) and isinstance(document, str)
+        pair = self._layout.place([query], [document], [(0, 0)], self._limits(options), options.instruction)[0]
+        return pair.truncated if pair else 0
+
     def prepare(self, work: Work) -> None:
         request, options = work.scoring, work.scoring.options
         _check_limits(options)
         pair_of, distinct = _distinct_pairs(request)
-        limits = Limits(self.info.max_length, options.max_tokens_per_query, options.max_tokens_per_document)
+        limits = self._limits(options)
         pairs = self._layout.place(request.queries, request.documents, distinct, limits, options.instruction)
         placed = [(query, document, pair) for (query, document), pair in zip(distinct, pairs, strict=True) if pair]
         refuse_too_long(options.truncation, "documents", {d: pair.truncated for _, d, pair in placed if pair.truncated})
@@ -89,11 +97,10 @@ class PairRunner(TaskRunner):
 
     def run(self, sequences: list[Sequence]) -> None:
         started = time.monotonic()
-        self._score(sequences, in_float32=False)
-        again = [s for s in sequences if not np.isfinite(s.work.results.raw[s.index])]
-        if again and self._model.dtype != torch.float32:
-            self._counters.add(float32_retries=len(again))
-            self._score(again, in_float32=True)
+        failed = self._score(sequences, in_float32=False)
+        if failed and self._model.dtype != torch.float32:
+            self._counters.add(float32_retries=len(failed))
+            self._score(failed, in_float32=True)
         elapsed = time.monotonic() - started
         for work in {sequence.work for sequence in sequences}:
             work.forward_seconds += elapsed
@@ -130,42 +137,45 @@ class PairRunner(TaskRunner):
             prompt_tokens=sum(len(pair.token_ids) for pair in results.pairs if pair),
         )
 
+    def _limits(self, options: ScoringOptions) -> Limits:
+        return Limits(self.info.max_length, options.max_tokens_per_query, options.max_tokens_per_document)
+
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
-        """Pairs by index as sequences, equal lengths side by side; those of one query behind a prefix they share."""
-        pairs: list[Pair | None] = work.results.pairs
+        """Pairs by index, equal lengths side by side; those of one query behind a prefix they share."""
         ordered = sorted(
-            ((index, pair) for index in members if (pair := pairs[index])), key=lambda p: len(p[1].token_ids)
+            ((index, pair) for index in members if (pair := work.results.pairs[index])),
+            key=lambda p: len(p[1].token_ids),
         )
-        shared = _shared_length([pair.token_ids for _, pair in ordered]) if self._shares_prefix else 0
-        prefix = Prefix(ordered[0][1].token_ids[:shared]) if shared else None
+        if self._shares_prefix:
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            return chained_sequences(work, [index for index, _ in ordered], [pair for _, pair in ordered], key_of)
         return [
-            Sequence(work, Role.PROMPT, index, pair.token_ids[shared:], prefix=prefix, token_types=pair.token_types)
-            for index, pair in ordered
+            Sequence(work, Role.PROMPT, index, pair.token_ids, token_types=pair.token_types) for index, pair in ordered
         ]
 
-    def _score(self, sequences: list[Sequence], *, in_float32: bool) -> None:
-        """Fill ``raw`` of the sequences' pairs, NaN where the model's numbers are."""
-        pieces: list[Piece] = []
-        rows: list[int] = []
-        ordered = sorted(sequences, key=lambda s: (id(s.prefix), len(s.token_ids)))  # equal lengths: one attention call
-        for prefix, members in groupby(ordered, key=lambda s: s.prefix):
-            place = None
-            if prefix is not None:
-                place = len(pieces)
-                pieces.append(Piece(prefix.token_ids))
-            for sequence in members:
-                rows.append(len(pieces))
-                pieces.append(Piece(sequence.token_ids, place, token_types=sequence.token_types))
-        batch = self._model.pack(pieces)
+    def _score(self, sequences: list[Sequence], *, in_float32: bool) -> list[Sequence]:
+        """Fill ``raw`` of the sequences' pairs; returns those that came out with numbers that are none."""
+        keeping = self._model.keeps_prefixes and not in_float32
+        row = PromptRow(self.prefix_cache if keeping else None, packed=self._model.execution == "packed")
+        laid = row.lay(sequences)
+        failed = []
+        if row.pieces:
+            batch = self._model.pack(row.pieces)
+            raw = self._raw_scores(batch, [each.piece for each in laid], in_float32).cpu().numpy()  # [n]
+            for each, value in zip(laid, raw, strict=True):
+                each.sequence.work.results.raw[each.sequence.index] = value
+            failed = [each.sequence for each, value in zip(laid, raw, strict=True) if not np.isfinite(value)]
+        row.hand_over(sequences, set(failed), retired=self.retired)
+        return failed
+
+    def _raw_scores(self, batch: PackedBatch, pieces: list[int], in_float32: bool) -> Tensor:
         with torch.inference_mode():
             if self._last_rows is not None:
                 with self._last_rows.only(batch.cursor.first):
                     pooled = self._model.forward(batch, in_float32=in_float32)  # [n, E]
             else:
-                pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, rows)  # [n, E]
-            raw = self._head.raw_scores(pooled).cpu().numpy()  # [n]
-        for sequence, value in zip(ordered, raw, strict=True):
-            sequence.work.results.raw[sequence.index] = value
+                pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, pieces)  # [n, E]
+            return self._head.raw_scores(pooled)
 
 
 def _check_limits(options: ScoringOptions) -> None:
@@ -189,12 +199,3 @@ def _first_places(texts: tuple[str, ...]) -> list[int]:
     """For each text where it appears first, -1 for a blank one."""
     first: dict[str, int] = {}
     return [-1 if is_blank(text) else first.setdefault(text, index) for index, text in enumerate(texts)]
-
-
-def _shared_length(prompts: list[list[int]]) -> int:
-    """How many tokens all prompts begin with, each keeping one of its own; 0 for a single prompt."""
-    if len(prompts) < 2:
-        return 0
-    first, last = min(prompts), max(prompts)  # in dictionary order the two extremes differ earliest
-    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return min(shared, min(map(len, prompts)) - 1)

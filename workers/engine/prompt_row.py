@@ -12,15 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from workers.engine.kept_prefix import KeptPrefix, PrefixCache, PrefixKey
+from workers.engine.kept_prefix import KeptPrefix, PrefixCache, PrefixKey, token_digest
+from workers.engine.model_runner import ModelRunner
+from workers.engine.model_types import ModelInfo
 from workers.engine.packed_batch import Piece
-from workers.engine.sequence import Prefix
+from workers.engine.role import Role
+from workers.engine.sequence import Prefix, Work
 from workers.engine.sequence import Sequence as Prompted
-from workers.engine.templates import Prompt, shared_length
+from workers.engine.templates import shared_length
 
 PART_TOKENS = 512  # of a long prompt at a time; a CPU's GEMM is saturated below
+_NO_PROMPT = -1  # the index of a sequence that only fills a prefix
 _LEAST_GAIN = 16  # tokens that sharing must save: a prefix costs an attention call of its own in every layer
+
+
+NamePrefix = Callable[[list[int]], PrefixKey]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,23 @@ class ChainedPrompt:
     fills: list[Prefix]
 
 
-def chain_prompts(prompts: Sequence[Prompt], key_of: Callable[[list[int]], PrefixKey] | None) -> list[ChainedPrompt]:
+class Chainable(Protocol):
+    @property
+    def token_ids(self) -> list[int]: ...
+
+    @property
+    def heads(self) -> Sequence[int]:
+        """Places where other requests' prompts may leave this one's beginning."""
+
+
+def name_prefixes(cache: PrefixCache | None, model: ModelRunner, info: ModelInfo, salt: str) -> NamePrefix | None:
+    """How a beginning is found again in the cache; None where the model's keys and values cannot be kept."""
+    if cache is None or not model.keeps_prefixes:
+        return None
+    return lambda token_ids: PrefixKey(info.name, info.generation, salt, token_digest(token_ids))
+
+
+def chain_prompts(prompts: Sequence[Chainable], key_of: NamePrefix | None) -> list[ChainedPrompt]:
     """Prompts of one query as chains that share their first links. ``key_of`` names a beginning, for other requests to
     find; None: nothing can be kept, so links are shared inside a micro-batch only and long prompts stay whole."""
     ids = [prompt.token_ids for prompt in prompts]
@@ -54,6 +78,26 @@ def chain_prompts(prompts: Sequence[Prompt], key_of: Callable[[list[int]], Prefi
     if key_of and start > PART_TOKENS:
         chained[0].fills[:0] = trunk
     return chained
+
+
+def chained_sequences(
+    work: Work,
+    members: Sequence[int],
+    prompts: Sequence[Chainable],
+    key_of: NamePrefix | None,
+    continuations: tuple[tuple[int, ...], ...] = (),
+) -> list[Prompted]:
+    """Prompts of one query by index as they run: what fills a prefix before who continues it."""
+    sequences = []
+    for index, chained in zip(members, chain_prompts(prompts, key_of), strict=True):
+        sequences += [
+            Prompted(work, Role.PROMPT, _NO_PROMPT, link.token_ids, prefix=link.parent, fills=link)
+            for link in chained.fills
+        ]
+        sequences.append(
+            Prompted(work, Role.PROMPT, index, chained.rest, prefix=chained.prefix, continuations=continuations)
+        )
+    return sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +134,8 @@ class PromptRow:
         prompts = (s for s in sequences if s.fills is None)
         for sequence in sorted(prompts, key=lambda s: (id(s.prefix), len(s.token_ids))):
             place = self._place(sequence.prefix)
-            piece = self._add(Piece(sequence.token_ids, place.piece, place.kept if place.piece is None else ()))
+            after = place.kept if place.piece is None else ()
+            piece = self._add(Piece(sequence.token_ids, place.piece, after, token_types=sequence.token_types))
             laid.append(LaidPrompt(sequence, piece, []))
         for each in laid:
             whole = [] if self.packed else each.sequence.token_ids
