@@ -4,7 +4,7 @@ made up."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ _SAMPLES = (
     "Rain fell all night and the river rose.",
     "Water boils.",
 )
+_LEAVE_VECTORS_ALONE = {"name", "folder", "device", "gpu_maxsim", "check_order", "golden_scores"}
 _UNLIMITED = 10**9  # tokenizers without a limit of their own say 1e30
 
 
@@ -54,6 +55,7 @@ class Checkpoint:
     revision: str
     max_length: int
     weight_bytes: int
+    identity: str  # of all that decides what a text becomes: contents and settings; the same in every process
 
 
 def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
@@ -103,7 +105,15 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         revision=revision,
         max_length=resolve_max_length(wanted_length, body_folder, own),
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()) + int8_bytes(model),
+        identity=_identity(spec, revision, dtype),
     )
+
+
+def _identity(spec: ModelSpec, revision: str, dtype: torch.dtype) -> str:
+    """Every setting counts that is not known to leave vectors as they are."""
+    settings = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name not in _LEAVE_VECTORS_ALONE}
+    named = f"{revision}\0{dtype}\0{sorted(settings.items())!r}"
+    return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
 
 
 def content_revision(folder: Path, gguf_file: str | None = None) -> str:
