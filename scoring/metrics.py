@@ -18,7 +18,7 @@ from scoring.states import ChunkState, JobState, ModelState, WorkerState
 OPEN_CHUNKS: Final = (ChunkState.PENDING, ChunkState.LEASED)
 # The engine's figures that rise and fall; its others only grow.
 ENGINE_GAUGES: Final = frozenset(
-    {"waiting_requests", "waiting_tokens", "running_sequences", "requests_in_flight", "reserved_bytes"}
+    {"waiting_requests", "waiting_tokens", "running_sequences", "requests_in_flight", "reservations", "reserved_bytes"}
 )
 CACHE_GAUGES: Final = frozenset({"bytes", "entries"})
 

@@ -22,14 +22,14 @@ from scoring.services.placements import placement_demand, placement_move, placem
 from scoring.states import ModelState, PlacementState
 from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo, ModelSpec
-from workers.engine.types import ScoringRequest
 from workers.faults import ModelFault, ModelUnavailable
 from workers.loop import Loop
-from workers.self_tests import model_facts, self_test_next
+from workers.self_tests import golden_scores, model_facts, self_test_next
 from workers.sources import SourceError, model_spec
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
+    from workers.engine.candidate import Candidate
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Failure:
         return self.generation == model.generation and self.next_try > time.monotonic()
 
 
-Proof = Callable[[ModelSpec, ModelInfo], None]  # raises when a freshly loaded model is not fit for use
+Proof = Callable[["Candidate"], None]  # raises when a freshly loaded model is not fit for use
 
 
 class Host:
@@ -158,18 +158,21 @@ class Host:
     def bring_in(self, placement: Placement, *, prove: Proof) -> str:
         """Load the model of ``placement`` and have it proved. Returns the sentence that says why it failed, or nothing.
 
-        While weights are read again, the old ones serve; if the new ones cannot be read, they go on doing so.
+        While weights are read again and proved, the old ones serve; if the new ones are not fit, they go on doing so.
         """
         model = placement.model
         if not self._move(placement, PlacementState.LOADING, reason="load"):
             return "Its placement was changed by another process meanwhile."
+
+        def warm_up(candidate: Candidate) -> None:
+            self._move(placement, PlacementState.WARMING, reason="loaded")
+            prove(candidate)
+
         self.loading = True
         try:
             spec = model_spec(model)
             self._free_name(model, spec.name)
-            info = self.engine.load(spec)
-            self._move(placement, PlacementState.WARMING, reason="loaded")
-            prove(spec, info)
+            info = self.engine.load(spec, prove=warm_up)
         except (SourceError, EngineError, ModelFault) as error:
             return self._failed(placement, str(error))
         except Exception as error:  # whatever a checkpoint makes a library raise: this model fails, the worker goes on
@@ -185,11 +188,12 @@ class Host:
         return ""
 
     def _warm_up(self, model: ScoringModel) -> Proof:
-        def prove(spec: ModelSpec, info: ModelInfo) -> None:
-            if info.revision != model.revision:
+        def prove(candidate: Candidate) -> None:
+            if candidate.info.revision != model.revision:
                 raise ModelFault(f"The files of '{model.name}' changed since the self-test; run it again.")
-            first = ScoringRequest(model=spec.name, queries=("warm-up",), documents=("The first run is slow.",))
-            self.engine.submit(first).result()
+            check = candidate.warm_up(golden_scores(model, candidate.info))
+            if check is not None and not check.passed:
+                raise ModelFault(f"{check.detail} Run the self-test again.")
 
         return prove
 
@@ -198,7 +202,8 @@ class Host:
         logger.warning("model %s failed to load: %s", model.name, cause)
         held = self._held.get(model.pk)
         if held and held.serves(model) and self.engine.models().get(held.spec.name) == held.info:
-            self._move(placement, PlacementState.WARMING, reason="reload failed")
+            if placement.state == PlacementState.LOADING:
+                self._move(placement, PlacementState.WARMING, reason="reload failed")
             again: dict[str, Any] = {"reloaded": placement.reload_requested, **observed(model, held.info)}
             self._move(placement, PlacementState.READY, reason="reload failed", **{**again, "cause": cause})
             return cause

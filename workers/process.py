@@ -60,6 +60,9 @@ class WorkerProcess:
                 device=device,
                 threads=settings.ENGINE_THREADS,
                 document_cache_bytes=settings.DOCUMENT_CACHE_BYTES,
+                cache_folder=settings.DATA_DIR / "cache",
+                disk_cache_bytes=settings.DISK_CACHE_BYTES,
+                cache_dtype=settings.CACHE_DTYPE,
                 conversion_folder=settings.DATA_DIR / "converted",
             )
         )

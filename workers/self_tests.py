@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from scoring.models import ScoringModel
 from scoring.services import registry
 from scoring.services.placements import placement_demand
-from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.model_types import ModelInfo, SelfTestReport
 from workers.faults import ModelFault
 
 if TYPE_CHECKING:
+    from workers.engine.candidate import Candidate
     from workers.host import Host
 
 
@@ -22,9 +24,9 @@ def self_test_next(host: Host) -> bool:
     found: dict[str, Any] = {"revision": model.revision, "facts": {}}
     reports: list[SelfTestReport] = []
 
-    def prove(spec: ModelSpec, info: ModelInfo) -> None:
-        found.update(revision=info.revision, facts=model_facts(info))
-        reports.append(host.engine.self_test(spec.name))
+    def prove(candidate: Candidate) -> None:
+        found.update(revision=candidate.info.revision, facts=model_facts(candidate.info))
+        reports.append(candidate.self_test())
         if not reports[0].passed:
             raise ModelFault("; ".join(check.detail for check in reports[0].checks if not check.passed))
 
@@ -33,6 +35,15 @@ def self_test_next(host: Host) -> bool:
     report = report_json(reports[0]) if reports else failed_report("load", failure)
     registry.self_test_finish(model=model, worker=host.worker, passed=not failure, report=report, **found)
     return True
+
+
+def golden_scores(model: ScoringModel, info: ModelInfo) -> tuple[float, ...]:
+    """What the self-test's pairs scored; nothing where it ran in another dtype or on another sort of device."""
+    alike = (model.facts.get("dtype"), str(model.facts.get("device")).split(":")[0])
+    scores = (model.self_test_report or {}).get("golden_scores") or []
+    if alike != (info.dtype, info.device.split(":")[0]) or None in scores:
+        return ()
+    return tuple(scores)
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:

@@ -193,10 +193,10 @@ def test_unloading_answers_what_waits_and_forgets_the_model(copy: Path) -> None:
     engine.close()
 
 
-def test_loading_and_unloading_twenty_times_keeps_memory_flat(tiny_folders: dict[str, Path]) -> None:
+def test_loading_and_unloading_thirty_times_keeps_memory_flat(tiny_folders: dict[str, Path]) -> None:
     engine = Engine(EngineConfig(threads=1))
     sizes = []
-    for _ in range(20):
+    for _ in range(30):
         engine.load(ModelSpec("m", tiny_folders["bert"], ModelKind.LATE_INTERACTION))
         engine.submit(ScoringRequest("m", ("river",), ("bees", "rain"))).result(60)
         engine.unload("m")

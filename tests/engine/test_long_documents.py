@@ -159,7 +159,10 @@ def test_texts_whose_tokens_change_with_the_cut(engine: Engine) -> None:
             parts = tuple(text[start:end] for start, end in windows)
             output = score(engine, model, QUERIES[:1], parts)
             assert not (output.status == ItemStatus.TRUNCATED).any()
-            assert len(parts) > 1 or model in ("late", "cross")  # their tokenizers make one unknown token of a whole word
+            assert len(parts) > 1 or model in (
+                "late",
+                "cross",
+            )  # their tokenizers make one unknown token of a whole word
             assert windows[0][0] == 0 and windows[-1][1] == len(text)
             assert all(c <= b for (_, b), (c, _) in itertools.pairwise(windows))
 

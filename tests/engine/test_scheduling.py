@@ -20,6 +20,7 @@ from workers.engine import (
     RequestCancelled,
     ScoringRequest,
 )
+from workers.engine.encoding import Encoding
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Role, Sequence, Work
 
@@ -138,7 +139,9 @@ def waiting(
 
 
 class Model:
-    """Stands for a task in tests of the order alone: the scheduler only asks whose work it is."""
+    """Stands for a task in tests of the order alone: the scheduler asks whose work it is and what that holds."""
+
+    reserved_bytes = 0
 
 
 @pytest.fixture
@@ -187,3 +190,63 @@ def test_a_slow_model_s_micro_batches_are_cut_to_what_it_does_in_time() -> None:
     waiting(scheduler, slow, 50, 10)
     waiting(scheduler, fast, 200, 10)
     assert [sum(len(s.token_ids) for s in scheduler.next_batch()) for _ in range(2)] == [500, 2000]
+
+
+def test_one_of_ten_thousand_does_not_starve_ten_of_ten(scheduler: Scheduler) -> None:
+    """Whoever came first: the small ones are through in about what they alone would take, twice over."""
+    task = Model()
+    large = waiting(scheduler, task, 10_000, 10)
+    small = [waiting(scheduler, task, 10, 10) for _ in range(10)]
+    batches = 0
+    while any(work.pending for work in small):
+        scheduler.next_batch()
+        batches += 1
+    assert batches <= 2 * 10  # 1,000 tokens of theirs in micro-batches of 100
+    assert len(large.pending) < 10_000  # nor does it stand still
+
+
+def test_departures_are_seen_when_work_is_taken() -> None:
+    left: list[tuple[Work, str]] = []
+    scheduler = Scheduler(EngineConfig(max_batch_tokens=100), lambda work, reason: left.append((work, reason.code)))
+    task, cancelled = Model(), threading.Event()
+    works = []
+    for fields in ({"cancelled": cancelled}, {"deadline": time.monotonic() + 60}, {"deadline": time.monotonic()}, {}):
+        work = Work(ScoringRequest("m", ("q",), ("d",), **fields), task, 1)  # type: ignore[arg-type]
+        work.pending.extend(sequences(work, 20, 10))
+        scheduler.add(work)
+        works.append(work)
+    assert {sequence.work for sequence in scheduler.next_batch()} == set(works) - {works[2]}
+    cancelled.set()
+    assert {sequence.work for sequence in scheduler.next_batch()} == {works[1], works[3]}
+    assert left == [(works[2], "deadline_exceeded"), (works[0], "cancelled")]
+    assert scheduler.waiting()[0] == 2
+
+
+def test_taking_a_micro_batch_costs_no_more_with_more_sequences_waiting() -> None:
+    """And with a thousand requests waiting it costs about ten times what it costs with a hundred, not a hundred."""
+
+    def seconds(works: int, count: int) -> float:
+        scheduler = Scheduler(EngineConfig(max_batch_tokens=2000), lambda work, reason: None)
+        task = Model()
+        for _ in range(works):
+            waiting(scheduler, task, count, 1)
+        times = []
+        for _ in range(30):
+            started = time.perf_counter()
+            scheduler.next_batch()
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    assert seconds(1, 200_000) < 5 * seconds(1, 70_000)
+    assert seconds(1000, 100) < 40 * seconds(100, 1000)
+
+
+def test_documents_from_a_cache_are_taken_in_one_go(scheduler: Scheduler) -> None:
+    """A short query's MaxSim over a document costs next to nothing beside a forward pass; many long queries' does."""
+    task = Model()
+    for products, together in ((200 * 32, 100), (200 * 6750, 3)):
+        work = waiting(scheduler, task, 100, 0)
+        for sequence in work.pending:
+            sequence.encoding, sequence.products = Encoding(), products
+        assert len(scheduler.next_batch()) == together
+        scheduler.withdraw(lambda work: True)

@@ -126,9 +126,28 @@ def test_files_that_changed_since_the_self_test_are_not_served(rig: Rig) -> None
     config = Path(model.source) / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "a_note": "changed"}))
     model_reload(principal=rig.principal, model=model)
+    placement = rig.wait_for_placement(model, PlacementState.READY, reloaded=1)
+    assert placement.cause == "The files of 'late' changed since the self-test; run it again."
+    assert rig.engine.models()["late"].revision == model.revision  # those that were tested go on serving
+    model_unload(principal=rig.principal, model=model)
+    rig.wait_for_placement(model, PlacementState.UNLOADED)
+    model_load(principal=rig.principal, model=model)
     placement = rig.wait_for_placement(model, PlacementState.FAILED)
     assert placement.cause == "The files of 'late' changed since the self-test; run it again."
     assert rig.host.names() == []
+
+
+def test_a_load_whose_scores_are_not_those_of_the_self_test_is_refused(rig: Rig) -> None:
+    model = rig.register("late")
+    report = model.self_test_report
+    assert report is not None
+    report["golden_scores"][0] += 0.5
+    ScoringModel.objects.filter(pk=model.pk).update(self_test_report=report)
+    model_unload(principal=rig.principal, model=model)
+    rig.wait_for_placement(model, PlacementState.UNLOADED)
+    model_load(principal=rig.principal, model=model)
+    cause = rig.wait_for_placement(model, PlacementState.FAILED).cause
+    assert "now and at registration differ by at most 0.5" in cause and "Run the self-test again." in cause
 
 
 def test_a_reload_that_fails_leaves_the_old_weights_serving(rig: Rig) -> None:

@@ -27,7 +27,9 @@ How a request becomes scores, and which file does what::
         head                 heads.py             of pairs: pooled states to one raw score, in float32
         MaxSim               late_interaction.py  reserved queries against each document as it is encoded
                              maxsim.py            products by the block, maximum per document, sum per query
-        encodings kept       embedding_cache.py   by content, within a byte budget; encoding.py says what is kept
+                             scattered_maxsim.py  over documents where a cache has them
+        encodings kept       embedding_cache.py   by content, in tiers with byte budgets; compression.py
+                             disk_tier.py         over a restart, in segment_files.py
       finish                 pair_scores.py       the parts of two encodings to one score          (postprocess thread)
                              outputs.py, pooling_output.py, spans.py   order submitted, per-item status, timings
 
@@ -37,7 +39,7 @@ How a request becomes scores, and which file does what::
       int8, if asked for     int8_linear.py       linear layers, each token by its own range
                              rerankers.py         which cross-encoder a checkpoint is; chat_roles.py, activations.py
                              detection.py         which kind a folder holds
-    Engine.self_test         self_test.py         what a model must show before it is served
+    Engine.self_test         self_test.py         what a model must show before it is served (candidate.py)
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,
 D documents and P pairs at the border (``types.py``, ``model_types.py``, which import without torch).
@@ -52,6 +54,8 @@ from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale, SelfTestReport
 from workers.engine.statistics import EngineStatistics
 from workers.engine.types import (
+    EncodingOutput,
+    EncodingRequest,
     ItemStatus,
     LongDocuments,
     Pairing,
@@ -73,6 +77,8 @@ if TYPE_CHECKING:
     from workers.engine.engine import Engine
 
 __all__ = [
+    "EncodingOutput",
+    "EncodingRequest",
     "Engine",
     "EngineConfig",
     "EngineError",

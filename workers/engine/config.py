@@ -18,6 +18,12 @@ class EngineConfig:
     document_cache_bytes: int = 2**30
     query_cache_bytes: int = 2**26
     prefix_cache_bytes: int = 2**28  # keys and values of what prompts begin with, beside their models; 0: none kept
+    device_cache_bytes: int = 2**30  # documents kept in a GPU's memory too
+    cache_folder: Path | None = None  # where document embeddings are kept over a restart; None: nowhere
+    disk_cache_bytes: int = 2**33
+    cache_dtype: str = "model"  # how token vectors of documents are kept and scored: model | float16 | int8
+    reservation_bytes: int = 2**30  # query embeddings waiting for documents; over it no further request starts
+    reservation_seconds: float = 600.0  # without a document scored in so long, they are given up
     preprocess_threads: int = 2  # per priority, so that a batch chunk never delays an interactive request's tokens
     max_waiting_requests: int = 1024  # per priority, everything submitted and not yet answered
     max_waiting_tokens: int = 8 * 2**20  # per priority, estimated from characters; a request alone is always let in

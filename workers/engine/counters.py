@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 
 class Counters:
@@ -16,6 +18,10 @@ class Counters:
     def add(self, **amounts: int) -> None:
         with self._lock:
             self._counts.update(amounts)
+
+    def snapshot(self, names: Iterable[str]) -> dict[str, Any]:
+        with self._lock:
+            return {name: self._counts[name] for name in names}
 
     def __getitem__(self, name: str) -> int:
         return self._counts[name]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 
@@ -34,6 +35,7 @@ class Encoding:
 
     dense: Tensor | None = None  # [E]
     tokens: Tensor | None = None  # [n, E]
+    token_scales: Tensor | None = None  # [n], of token vectors compressed to integers; see ``compression``
     sparse: SparseVector | None = None
     classes: Tensor | None = None  # [K] logits
     token_classes: Tensor | None = None  # [n, K] logits
@@ -48,12 +50,14 @@ class Encoding:
         added: dict[str, Any] = {part.value: value}
         return replace(self, **added)
 
-    def cpu(self) -> Encoding:
-        moved: dict[str, Any] = {
-            part.value: SparseVector(*(t.cpu() for t in value)) if isinstance(value, SparseVector) else value.cpu()
-            for part in Part
-            if (value := getattr(self, part)) is not None
-        }
+    def to(self, device: torch.device) -> Encoding:
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, SparseVector):
+                moved[field.name] = SparseVector(*(tensor.to(device) for tensor in value))
+            elif isinstance(value, Tensor):
+                moved[field.name] = value.to(device)
         return replace(self, **moved)
 
     def _tensors(self) -> list[Tensor]:

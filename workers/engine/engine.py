@@ -6,30 +6,37 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from workers.engine.caches import build_caches
+from workers.engine.candidate import Candidate, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
-from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.kept_prefix import PrefixCache
 from workers.engine.kinds import build_runner, describe
-from workers.engine.loading import INT8, load_checkpoint
+from workers.engine.loading import load_checkpoint
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
-from workers.engine.self_test import compare_rankings, run_pooling_self_test, run_self_test
 from workers.engine.sequence import Work, fail
-from workers.engine.statistics import EngineStatistics
+from workers.engine.statistics import COUNTED, EngineStatistics
 from workers.engine.task_runner import TaskRunner
-from workers.engine.types import PoolingOutput, PoolingRequest, Priority, ScoringOutput, ScoringRequest
+from workers.engine.types import (
+    EncodingOutput,
+    EncodingRequest,
+    PoolingOutput,
+    PoolingRequest,
+    Priority,
+    ScoringOutput,
+    ScoringRequest,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +62,7 @@ class Engine:
         self._load_lock = threading.Lock()  # one load at a time: two would double the memory at its peak
         self._generations: dict[str, int] = {}
         self._counters = Counters()
-        self._caches = {
-            Role.QUERY: EmbeddingCache(config.query_cache_bytes),
-            Role.DOCUMENT: EmbeddingCache(config.document_cache_bytes),
-        }
+        self._caches = build_caches(config)
         self._prefix_cache = PrefixCache(config.prefix_cache_bytes)
         self._tasks: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
         self._scheduler = Scheduler(config, self._abandon_later)
@@ -69,8 +73,9 @@ class Engine:
         self._postprocess = ThreadPoolExecutor(1, "postprocess")
         self._runner = RunnerThread(self._scheduler, self._counters, self._finish_later, self._abandon_later)
 
-    def load(self, spec: ModelSpec) -> ModelInfo:
-        """Load or reload; blocks. While a reload runs, the old weights go on serving."""
+    def load(self, spec: ModelSpec, *, prove: Proof | None = None) -> ModelInfo:
+        """Load or reload; blocks. While a reload runs, the old weights go on serving; so they do when ``prove``, asked
+        once the new ones are in memory, raises. ``must_pass_self_test`` is such a proof."""
         with self._load_lock:
             started = time.monotonic()
             checkpoint = load_checkpoint(spec, self._config)
@@ -80,6 +85,18 @@ class Engine:
             task.prefix_cache = self._prefix_cache
             with self._models_lock:
                 self._tasks.add(task)
+            if prove is not None:
+                candidate = self._candidate(spec, task)
+                try:
+                    prove(candidate)
+                except BaseException:
+                    task.retired = True
+                    candidate.dismiss()
+                    del task, checkpoint
+                    give_memory_back()
+                    raise
+                candidate.dismiss()
+            with self._models_lock:
                 self._generations[spec.name] = generation
                 replaced = self._models.get(spec.name)
                 self._models[spec.name] = LoadedModel(spec, task)
@@ -98,8 +115,11 @@ class Engine:
             model = self._models.pop(name, None)
         if model is None:
             raise self._not_loaded(name)
+        with self._models_lock:  # those that it replaced and whose requests still run go with it
+            for task in [task for task in self._tasks if task.info.name == name]:
+                task.unloaded = task is model.task or task.retired
         model.task.retired = True
-        self._drop_unloaded(name)
+        self._drop_unloaded()
         model.task.clear()
         del model
         self._clear_caches(name)
@@ -123,10 +143,21 @@ class Engine:
         """The same for single texts."""
         return self._submit(request)
 
-    def _submit(self, request: ScoringRequest | PoolingRequest) -> Future[Any]:
+    def pre_encode(self, request: EncodingRequest) -> Future[EncodingOutput]:
+        """Encode documents before their queries come: a request that scores them then encodes its queries only."""
+        return self._submit(request)
+
+    def _submit(
+        self,
+        request: ScoringRequest | PoolingRequest | EncodingRequest,
+        task: TaskRunner | None = None,
+        *,
+        afresh: bool = False,
+    ) -> Future[Any]:
+        """To the model of that name that serves, unless to a ``task`` of whoever asks."""
         try:
-            task = self._model(request.model).task
-            work = Work(request, task, task.admit(request))
+            task = task or self._model(request.model).task
+            work = Work(request, task, task.admit(request), afresh)
             self._scheduler.admit(work)
         except EngineError as error:
             self._counters.add(overloaded=error.code == "overloaded")
@@ -141,52 +172,26 @@ class Engine:
         return work.future
 
     def self_test(self, name: str) -> SelfTestReport:
-        """Score known pairs, or classify known texts, and compare; blocks. Clears the model's caches: a copy would
-        agree with itself."""
+        """Score known pairs and compare; blocks."""
         model = self._model(name)
-
-        def score_afresh(request: ScoringRequest) -> ScoringOutput:
-            self._clear_caches(name)
-            return self.submit(request).result()
-
-        def pool_afresh(request: PoolingRequest) -> PoolingOutput:
-            self._clear_caches(name)
-            return self.submit_pooling(request).result()
-
-        if not model.task.scores_pairs:
-            task, tail = next(iter(model.task.tasks)), model.task.sample_tail
-            return run_pooling_self_test(pool_afresh, model.spec, model.info.dtype, task, tail)
-        report = run_self_test(score_afresh, model.spec, model.info.dtype)
-        if model.info.dtype != INT8:
-            return report
-        with closing(Engine(self._config)) as other:  # the same weights, for as long as this takes
-            other.load(replace(model.spec, dtype="float32"))
-            return compare_rankings(report, score_afresh, lambda request: other.submit(request).result(), model.spec)
+        return self._candidate(model.spec, model.task).self_test()
 
     def statistics(self) -> EngineStatistics:
-        counters = self._counters
+        counters, tasks = self._counters, self._live_tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
         return EngineStatistics(
             waiting_requests=waiting_requests,
             waiting_tokens=waiting_tokens,
             running_sequences=self._runner.running_sequences,
             requests_in_flight=self._scheduler.in_flight,
-            reserved_bytes=self._reserved_bytes(),
-            micro_batches=counters["micro_batches"],
-            sequences=counters["sequences"],
-            tokens=counters["tokens"],
-            dropped=counters["dropped"],
-            overloaded=counters["overloaded"],
-            failed_requests=counters["failed_requests"],
-            truncations=counters["truncations"],
-            non_finite=counters["non_finite"],
-            float32_retries=counters["float32_retries"],
-            maxsim_fallbacks=counters["maxsim_fallbacks"],
-            label_fallbacks=counters["label_fallbacks"],
-            out_of_memory=counters["out_of_memory"],
+            reservations=sum(task.reservations for task in tasks),
+            reserved_bytes=sum(task.reserved_bytes for task in tasks),
+            **counters.snapshot(COUNTED),
             document_cache=self._caches[Role.DOCUMENT].statistics(),
             query_cache=self._caches[Role.QUERY].statistics(),
             prefix_cache=self._prefix_cache.statistics(),
+            device_cache=self._caches[Role.DOCUMENT].device_statistics(),
+            disk_cache=self._caches[Role.DOCUMENT].disk_statistics(),
         )
 
     @property
@@ -208,6 +213,12 @@ class Engine:
         for work in (*waiting, *self._scheduler.close()):  # again: what was being tokenised has arrived since
             self._abandon(work, closed)
         self._postprocess.shutdown()
+        for cache in self._caches.values():
+            cache.close()
+
+    def _candidate(self, spec: ModelSpec, task: TaskRunner) -> Candidate:
+        apart = replace(self._config, cache_folder=None)
+        return Candidate(spec, task, lambda request: self._submit(request, task, afresh=True), lambda: Engine(apart))
 
     def _model(self, name: str) -> LoadedModel:
         with self._models_lock:
@@ -219,14 +230,13 @@ class Engine:
         known = ", ".join(sorted(self.models())) or "none"
         return EngineError("model_not_loaded", f"The model '{name}' is not loaded here. Loaded: {known}.")
 
-    def _reserved_bytes(self) -> int:
-        """Over all loads that still live, the replaced ones too: a leak there must show."""
+    def _live_tasks(self) -> list[TaskRunner]:
         with self._models_lock:
-            tasks = list(self._tasks)
-        return sum(task.reserved_bytes for task in tasks)
+            return list(self._tasks)
 
-    def _drop_unloaded(self, name: str) -> None:
-        for work in self._scheduler.withdraw(lambda work: work.request.model == name):
+    def _drop_unloaded(self) -> None:
+        for work in self._scheduler.withdraw(lambda work: work.task.unloaded):
+            name = work.request.model
             self._abandon(
                 work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
             )
@@ -243,6 +253,7 @@ class Engine:
             self._abandon(work, departed)
             return
         started = time.monotonic()
+        work.task.give_up_unused(self._config.reservation_seconds)
         try:
             if isinstance(work.request, ScoringRequest):
                 work.windows = split_documents(work.request, work.task)
@@ -257,8 +268,8 @@ class Engine:
             self._finish(work)
             return
         self._scheduler.add(work)
-        if work.request.model not in self.models():  # unloaded meanwhile: whoever of the two looks last sees the other
-            self._drop_unloaded(work.request.model)
+        if work.task.unloaded:  # meanwhile: whoever of the two looks last sees the other
+            self._drop_unloaded()
 
     def _finish_later(self, work: Work) -> None:
         self._postprocess.submit(self._finish, work)

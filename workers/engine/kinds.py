@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from workers.engine.caches import Caches
 from workers.engine.classification import classifier_recipe
 from workers.engine.colbert_folder import colbert_recipe
 from workers.engine.counters import Counters
-from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.hybrid import hybrid_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
@@ -17,12 +17,9 @@ from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pair_runner import PairRunner
 from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
 from workers.engine.recipe import Recipe
-from workers.engine.role import Role
 from workers.engine.sentence_folder import sentence_recipe
 from workers.engine.sparse import sparse_recipe
 from workers.engine.task_runner import TaskRunner
-
-Caches = dict[Role, EmbeddingCache]
 
 _SCALES = {
     ModelKind.CROSS_ENCODER: Scale.PROBABILITY,  # unless its checkpoint names another activation

@@ -2,7 +2,8 @@
 
 A request's queries run before its documents. Their token embeddings are *reserved* under the request's private key,
 once per document still to come; the last document's score, or the request's end for whatever reason, gives the memory
-back."""
+back. A document that has not run yet, wherever it waits, is awaited and keeps the reservation; one that comes when the
+reservation is gone fails alone."""
 
 from __future__ import annotations
 
@@ -16,13 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from workers.engine.compression import token_vectors
 from workers.engine.counters import Counters
-from workers.engine.errors import EngineError
+from workers.engine.encoding import Encoding
 from workers.engine.maxsim import Pairs, maxsim, maxsim_pairs
 from workers.engine.role import Role
+from workers.engine.scattered_maxsim import maxsim_where_they_lie
 from workers.engine.sequence import EmbeddingResults, Sequence
 
 CPU = torch.device("cpu")
+LOST = "reservation_lost"
 
 
 @dataclass(eq=False, slots=True)
@@ -31,10 +35,7 @@ class Reservation:
     queries: dict[int, Tensor] = field(default_factory=dict)  # by index, [n, E]
     packed: Tensor | None = None  # [M, E], made when the first document asks
     order: list[int] = field(default_factory=list)  # query indices in the order packed
-
-    @property
-    def bytes(self) -> int:
-        return sum(vectors.numel() * vectors.element_size() for vectors in self.queries.values())
+    used: float = field(default_factory=time.monotonic)
 
 
 class LateInteractionRunner:
@@ -46,6 +47,7 @@ class LateInteractionRunner:
         self._mean = mean
         self._counters = counters
         self.gpu_maxsim = gpu_maxsim
+        self.reserved_bytes = 0
         self._reservations: dict[int, Reservation] = {}
         self._lock = threading.Lock()  # requests register and finish on other threads than the runner's
 
@@ -53,14 +55,14 @@ class LateInteractionRunner:
         with self._lock:
             self._reservations[key] = Reservation(set(documents))
 
-    def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Tensor]]) -> None:
+    def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Encoding]]) -> None:
         """Reserve the queries of a micro-batch, then score its documents against them, one call per request."""
-        documents: dict[int, list[tuple[Sequence, Tensor]]] = {}
-        for sequence, vectors in outputs:
+        documents: dict[int, list[tuple[Sequence, Encoding]]] = {}
+        for sequence, encoding in outputs:
             if sequence.role is Role.QUERY:
-                self._reserve(sequence, vectors)
+                self._reserve(sequence, token_vectors(encoding))
             else:
-                documents.setdefault(sequence.work.key, []).append((sequence, vectors))
+                documents.setdefault(sequence.work.key, []).append((sequence, encoding))
         for key, scored in documents.items():
             with self._lock:
                 reservation = self._reservations.get(key)
@@ -68,10 +70,9 @@ class LateInteractionRunner:
             if work.future.done():  # it ended while this micro-batch ran
                 continue
             if reservation is None:
-                raise EngineError(
-                    "model_unloaded", "The query embeddings were cleared before all documents were scored."
-                )
-            started = time.monotonic()
+                work.results.errors |= {sequence.index: LOST for sequence, _ in scored}
+                continue
+            started = reservation.used = time.monotonic()
             self._score(work.results, reservation, scored)
             work.maxsim_seconds += time.monotonic() - started
             reservation.awaited.difference_update(sequence.index for sequence, _ in scored)
@@ -81,31 +82,41 @@ class LateInteractionRunner:
     def on_requests_finished(self, keys: Iterable[int]) -> None:
         """Give back what these requests still hold; a key that holds nothing is fine."""
         with self._lock:
-            for key in keys:
-                self._reservations.pop(key, None)
+            self._forget(keys)
+
+    def give_up_unused(self, seconds: float) -> None:
+        """A net under everything else: what nothing was reserved for or scored with in so long is given back."""
+        since = time.monotonic() - seconds
+        with self._lock:
+            expired = [key for key, reservation in self._reservations.items() if reservation.used < since]
+            self._forget(expired)
+        self._counters.add(expired_reservations=len(expired))
 
     def clear(self) -> None:
         with self._lock:
-            self._reservations.clear()
-
-    @property
-    def reserved_bytes(self) -> int:
-        with self._lock:
-            return sum(reservation.bytes for reservation in self._reservations.values())
+            self._forget(list(self._reservations))
 
     @property
     def reservations(self) -> int:
         with self._lock:
             return len(self._reservations)
 
+    def _forget(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            if (reservation := self._reservations.pop(key, None)) is not None:
+                self.reserved_bytes -= sum(map(_bytes, reservation.queries.values()))
+
     def _reserve(self, sequence: Sequence, vectors: Tensor) -> None:
         with self._lock:
             reservation = self._reservations.get(sequence.work.key)
             if reservation is not None:
+                before = reservation.queries.get(sequence.index)
+                self.reserved_bytes += _bytes(vectors) - (0 if before is None else _bytes(before))
                 reservation.queries[sequence.index] = vectors
+                reservation.used = time.monotonic()
 
     def _score(
-        self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Tensor]]
+        self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Encoding]]
     ) -> None:
         """Write ``results.maxsim``: all queries against these documents, or pairwise each document's own."""
         if reservation.packed is None:
@@ -135,7 +146,7 @@ class LateInteractionRunner:
         results: EmbeddingResults,
         queries: Tensor,
         lengths: list[int],
-        documents: list[Tensor],
+        documents: list[Encoding],
         pairs: Pairs | None = None,
     ) -> npt.NDArray[np.float32]:
         """All queries against all documents, or the chosen pairs."""
@@ -150,7 +161,7 @@ class LateInteractionRunner:
         results: EmbeddingResults,
         queries: Tensor,
         lengths: list[int],
-        documents: list[Tensor],
+        documents: list[Encoding],
         pairs: Pairs | None,
     ) -> npt.NDArray[np.float32]:
         """On the model's device if that is wanted and works, else on the CPU with the reason written down."""
@@ -161,6 +172,8 @@ class LateInteractionRunner:
                 self._note_fallback(results, f"MaxSim failed on {self._device} and ran on the CPU: {error}")
         elif self.gpu_maxsim:
             self._note_fallback(results, f"The model runs on {self._device}, so MaxSim ran on the CPU.")
+        if pairs is None:
+            return maxsim_where_they_lie(queries, lengths, documents).numpy()
         return _scores_on(CPU, queries, lengths, documents, pairs)
 
     def _note_fallback(self, results: EmbeddingResults, reason: str) -> None:
@@ -170,9 +183,13 @@ class LateInteractionRunner:
 
 
 def _scores_on(
-    device: torch.device, queries: Tensor, lengths: list[int], documents: list[Tensor], pairs: Pairs | None
+    device: torch.device, queries: Tensor, lengths: list[int], documents: list[Encoding], pairs: Pairs | None
 ) -> npt.NDArray[np.float32]:
-    packed = torch.cat([vectors.to(device) for vectors in documents])
-    given = queries.to(device), lengths, packed, [len(vectors) for vectors in documents]
+    vectors = [token_vectors(document).to(device, queries.dtype) for document in documents]
+    given = queries.to(device), lengths, torch.cat(vectors), [len(rows) for rows in vectors]
     scores: npt.NDArray[np.float32] = (maxsim(*given) if pairs is None else maxsim_pairs(*given, pairs)).cpu().numpy()
     return scores
+
+
+def _bytes(vectors: Tensor) -> int:
+    return vectors.numel() * vectors.element_size()

@@ -4,7 +4,7 @@ made up."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ _SAMPLES = (
     "Rain fell all night and the river rose.",
     "Water boils.",
 )
+_LEAVE_VECTORS_ALONE = {"name", "folder", "device", "gpu_maxsim", "check_order", "golden_scores"}
 _UNLIMITED = 10**9  # tokenizers without a limit of their own say 1e30
 
 
@@ -56,6 +57,7 @@ class Checkpoint:
     weight_bytes: int
     token_types: bool  # tokenizer and model tell the texts of a pair apart
     causal: bool  # a token sees those before it only, so a prefix may be shared
+    identity: str  # of all that decides what a text becomes: contents and settings; the same in every process
 
 
 def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
@@ -108,7 +110,15 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()) + int8_bytes(model),
         token_types=tokenizer.gives_types and (getattr(own, "type_vocab_size", 0) or 0) > 1,
         causal=causal,
+        identity=_identity(spec, revision, dtype),
     )
+
+
+def _identity(spec: ModelSpec, revision: str, dtype: torch.dtype) -> str:
+    """Every setting counts that is not known to leave vectors as they are."""
+    settings = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name not in _LEAVE_VECTORS_ALONE}
+    named = f"{revision}\0{dtype}\0{sorted(settings.items())!r}"
+    return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
 
 
 def content_revision(folder: Path, gguf_file: str | None = None) -> str:

@@ -45,6 +45,7 @@ class ModelSpec:
     labels: tuple[str, ...] = ()  # generative: the first one is the positive label
     positive_class: str = ""  # cross-encoders of two labels and more: the label whose share is the score
     weights: tuple[float, float, float] | None = None  # hybrid: dense, sparse, late interaction; None: the family's own
+    golden_scores: tuple[float, ...] = ()  # of the self-test's pairs at registration; a later self-test must agree
     check_order: bool = True  # False for checkpoints with random weights: the self-test then checks numbers only
 
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from workers.engine.compression import token_vectors
 from workers.engine.encoding import Encoding
 from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo
@@ -72,7 +73,7 @@ def _fields(
     if encoding.dense is not None:
         found["vector"] = _numbers(_shortened(encoding.dense, options))
     if encoding.tokens is not None:
-        found["token_vectors"] = _numbers(_shortened(encoding.tokens, options))
+        found["token_vectors"] = _numbers(_shortened(token_vectors(encoding), options))
     if encoding.sparse is not None:
         found["sparse"] = (encoding.sparse.token_ids.cpu().numpy(), _numbers(encoding.sparse.weights))
     return found

@@ -11,10 +11,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from workers.engine.cached_encoding import CachedEncoding, CacheKey, content_digest
 from workers.engine.counters import Counters
 from workers.engine.distinct import distinct_texts
-from workers.engine.embedding_cache import CachedEncoding, CacheKey, EmbeddingCache, content_digest
+from workers.engine.embedding_cache import EmbeddingCache
 from workers.engine.encoding import Encoding, Part
+from workers.engine.encoding_ahead import assemble_encoding, await_new_ones, distinct_documents
 from workers.engine.errors import EngineError
 from workers.engine.late_interaction import LateInteractionRunner
 from workers.engine.loading import Checkpoint
@@ -26,8 +28,16 @@ from workers.engine.pooling_output import assemble_pooling
 from workers.engine.recipe import Recipe
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, PoolingResults, Sequence, Work
-from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
-from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOptions, ScoringOutput, ScoringRequest
+from workers.engine.task_runner import TaskRunner
+from workers.engine.types import (
+    EncodingOutput,
+    EncodingRequest,
+    PoolingOutput,
+    PoolingRequest,
+    ScoringOptions,
+    ScoringOutput,
+    ScoringRequest,
+)
 
 
 class PoolingRunner(TaskRunner):
@@ -45,13 +55,15 @@ class PoolingRunner(TaskRunner):
     ) -> None:
         super().__init__(info)
         self.tasks = recipe.tasks.keys()
-        self.scores_pairs = bool(recipe.weights)
+        self.scores_pairs = self.keeps_encodings = bool(recipe.weights)
         self.sample_tail = recipe.sample_tail
         self._recipe = recipe
         self.takes_instruction = recipe.takes_instruction
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
+        self._memory = self._model.device if self._model.device.type == "cuda" else None  # its own, not the host's
         self._caches = caches
+        self._identity = checkpoint.identity
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
         if Part.TOKENS in recipe.weights:
@@ -66,8 +78,7 @@ class PoolingRunner(TaskRunner):
             self.info = replace(self.info, gpu_maxsim=wanted, maxsim_backend=maxsim_backend(self._model.device, wanted))
 
     def estimate(self, request: ScoringRequest) -> int:
-        texts = (*request.queries, *request.documents)
-        return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
+        return self.estimate_texts((*request.queries, *request.documents))
 
     def document_room(self, query: str, options: ScoringOptions) -> int:
         room = self._recipe.layout.room(Role.DOCUMENT, options.instruction if self._recipe.takes_instruction else "")
@@ -76,6 +87,8 @@ class PoolingRunner(TaskRunner):
     def prepare(self, work: Work) -> None:
         if isinstance(work.request, PoolingRequest):
             self._prepare_texts(work, work.request)
+        elif isinstance(work.request, EncodingRequest):
+            self._prepare_documents(work, work.request)
         else:
             self._prepare_pairs(work, work.request)
 
@@ -96,14 +109,16 @@ class PoolingRunner(TaskRunner):
                 results.encodings[sequence.role, sequence.index] = replace(sequence.encoding, tokens=None)
         if self.late_interaction is not None and pairs:
             self.late_interaction.postprocess_pooler_output(
-                [(s, s.encoding.tokens) for s in pairs if s.encoding is not None and s.encoding.tokens is not None]
+                [(s, s.encoding) for s in pairs if s.encoding is not None and s.encoding.tokens is not None]
             )
 
-    def finish(self, work: Work) -> ScoringOutput | PoolingOutput:
+    def finish(self, work: Work) -> ScoringOutput | PoolingOutput | EncodingOutput:
         if isinstance(work.request, PoolingRequest):
             recipe = self._recipe
             output = assemble_pooling(work, self.info, recipe.labels, recipe.activation)
             return output if recipe.refine is None else recipe.refine(work.request, output)
+        if isinstance(work.request, EncodingRequest):
+            return assemble_encoding(work)
         results: EmbeddingResults = work.results
         pair_queries, pair_documents = pair_indices(work.request)
         queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]
@@ -120,7 +135,7 @@ class PoolingRunner(TaskRunner):
             scores=scores,
             raw_scores=scores,
             facts=PairFacts(empty, cut_documents[pair_documents], cut_queries[pair_queries]),
-            errors={},
+            errors=results.pair_errors(documents, empty),
             query_truncated=cut_queries,
             prompt_tokens=results.tokens,
             cached_documents=results.cached_documents,
@@ -138,6 +153,14 @@ class PoolingRunner(TaskRunner):
     @property
     def reserved_bytes(self) -> int:
         return self.late_interaction.reserved_bytes if self.late_interaction is not None else 0
+
+    @property
+    def reservations(self) -> int:
+        return self.late_interaction.reservations if self.late_interaction is not None else 0
+
+    def give_up_unused(self, seconds: float) -> None:
+        if self.late_interaction is not None:
+            self.late_interaction.give_up_unused(seconds)
 
     def _prepare_pairs(self, work: Work, request: ScoringRequest) -> None:
         """Tokenise what no cache knows; queries go first, so that they wait for their documents and not the reverse."""
@@ -164,6 +187,10 @@ class PoolingRunner(TaskRunner):
         if not queries or not documents:  # all of one side turned out to hold no token
             return
         results.cached_documents = sum(sequence.encoding is not None for sequence in documents)
+        if self.late_interaction is not None:
+            query_tokens = sum(sequence.tokens for sequence in queries)
+            for sequence in documents:
+                sequence.products = sequence.tokens * query_tokens
         for name, role in (("queries", Role.QUERY), ("documents", Role.DOCUMENT)):
             cut = results.cut(role)
             refuse_too_long(options.truncation, name, {int(i): int(cut[i]) for i in np.flatnonzero(cut)})
@@ -171,6 +198,11 @@ class PoolingRunner(TaskRunner):
         if self.late_interaction is not None:
             self.late_interaction.register_request(work.key, (sequence.index for sequence in documents))
         work.pending.extend((*queries, *documents))
+
+    def _prepare_documents(self, work: Work, request: EncodingRequest) -> None:
+        """As pairs with these documents would be prepared, so that those find what this leaves in the cache."""
+        parts, limit = frozenset(self._recipe.weights), request.options.max_tokens_per_document
+        await_new_ones(work, self._sequences(work, Role.DOCUMENT, parts, distinct_documents(request), limit, ""))
 
     def _prepare_texts(self, work: Work, request: PoolingRequest) -> None:
         work.results = results = PoolingResults()
@@ -199,30 +231,24 @@ class PoolingRunner(TaskRunner):
                 )
             limit = min(limit, wanted)
         model, generation = self.info.name, self.info.generation
-        keys = [CacheKey(model, generation, role, parts, limit, content_digest(text, instruction)) for text in texts]
-        cached = [self._caches[role].get(key) for key in keys]
+        keys = [
+            CacheKey(model, generation, role, parts, limit, content_digest(text, instruction), self._identity)
+            for text in texts
+        ]
+        cache = self._caches[role]
+        cached = [None if work.afresh else cache.get(key, self._memory) for key in keys]
         unknown = [text for text, known in zip(texts, cached, strict=True) if known is None]
         fresh = iter(layout.encode(unknown, role, limit, instruction))
         sequences = []
         for index, (key, known) in enumerate(zip(keys, cached, strict=True)):
             if known is not None:
-                sequences.append(
-                    Sequence(work, role, index, [], known.tokens, known.truncated, encoding=known.encoding)
-                )
+                found = Sequence(work, role, index, [], known.tokens, known.truncated, encoding=known.encoding)
+                sequences.append(found)
             elif (tokens := next(fresh)).own:
-                sequences.append(
-                    Sequence(
-                        work,
-                        role,
-                        index,
-                        tokens.ids,
-                        len(tokens.ids),
-                        tokens.truncated,
-                        attended=tokens.attended,
-                        cache_key=key,
-                        parts=parts,
-                    )
-                )
+                fresh_one = Sequence(work, role, index, tokens.ids, len(tokens.ids), tokens.truncated, parts=parts)
+                fresh_one.attended = tokens.attended
+                fresh_one.cache_key = None if work.afresh else key
+                sequences.append(fresh_one)
         return sequences
 
     def _encode(self, sequences: list[Sequence]) -> list[Encoding]:
@@ -234,10 +260,16 @@ class PoolingRunner(TaskRunner):
             retried, fine_now = self._pooled([sequences[i] for i in again], in_float32=True)
             for i, widened, fine in zip(again, retried, fine_now, strict=True):
                 encodings[i], finite[i] = widened, fine
-        for sequence, encoding, fine in zip(sequences, encodings, finite, strict=True):
-            if fine and sequence.cache_key is not None and not self.retired:
-                entry = CachedEncoding(encoding.cpu(), sequence.tokens, sequence.truncated)
-                self._caches[sequence.role].put(sequence.cache_key, entry)
+        filling = not self.retired
+        for i, sequence in enumerate(sequences):
+            cache = self._caches[sequence.role]
+            encodings[i] = cache.compress(encodings[i])
+            if filling and finite[i] and sequence.cache_key is not None:
+                entry = CachedEncoding(encodings[i], sequence.tokens, sequence.truncated)
+                cache.put(sequence.cache_key, entry, self._memory)
+        if filling and self.retired:  # and its entries were cleared, perhaps before the last ones came
+            for cache in self._caches.values():
+                cache.clear(self.info.name)
         return encodings
 
     def _pooled(self, sequences: list[Sequence], *, in_float32: bool) -> tuple[list[Encoding], list[bool]]:

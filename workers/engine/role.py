@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Role(Enum):
+class Role(StrEnum):
     QUERY = "query"
     DOCUMENT = "document"
     PROMPT = "prompt"

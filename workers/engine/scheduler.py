@@ -125,25 +125,31 @@ class Scheduler:
         return taken
 
     def _take(self) -> list[Sequence]:
-        queue = self._queues[self._turn()]
+        turn = self._turn()
+        queue = self._queues[turn]
         if not queue:
             return []
-        together = deque(work for work in queue if work.task is queue[0].task)
-        tokens = self._tokens_for(queue[0].task)
+        task = queue[0].task
+        together = deque(work for work in queue if work.task is task)
+        if task.reserved_bytes > self._config.reservation_bytes:  # what has begun gives back what it holds first
+            together = deque([work for work in together if work.started] or [together[0]])
+        tokens = self._tokens_for(task)
         budget = _Budget(tokens, self._config.max_batch_square)
         share = max(1, tokens // len(together))
         batch: list[Sequence] = []
+        served: dict[Work, None] = {}  # in the order of the last time
         while together:
             work = together.popleft()
             taken, complete = _take_share(work, share, budget)
             batch += taken
-            if taken and not work.pending:
-                queue.remove(work)
-            elif taken:
-                queue.remove(work)
-                queue.append(work)  # whoever was served goes behind those who were not
-                if complete:
+            if taken:
+                served.pop(work, None)
+                served[work] = None
+                if work.pending and complete:
                     together.append(work)
+        # Whoever was served goes behind those who were not.
+        rest = [work for work in queue if work not in served]
+        self._queues[turn] = deque((*rest, *(work for work in served if work.pending)))
         return batch
 
     def _tokens_for(self, task: TaskRunner) -> int:

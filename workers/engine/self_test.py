@@ -20,6 +20,8 @@ from workers.engine.types import (
     ScoringRequest,
 )
 
+Scores = npt.NDArray[np.float32]
+
 # (query, a passage that answers it, one that has nothing to do with it)
 EXAMPLES = (
     (
@@ -40,6 +42,8 @@ EXAMPLES = (
 )
 # Allowed difference per unit of score between two runs of the same pair in different batches.
 _TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2, "int8": 5e-2}
+# The same between two machines or versions of the libraries.
+_GOLDEN_TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2, "int8": 5e-2}
 _AGREEING = 0.9  # least share of comparisons between two passages that int8 must decide as float32 does
 
 _NOT_OF_LISTS = tuple(
@@ -53,13 +57,14 @@ Score = Callable[[ScoringRequest], ScoringOutput]
 
 def run_self_test(score: Score, spec: ModelSpec, dtype: str) -> SelfTestReport:
     """``score`` must compute afresh: a cached embedding would make every comparison agree."""
-    queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
-    documents = tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
-    together = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
+    queries, documents = _pairs()
+    together = example_scores(score, spec.name)
     tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(together).max()))
     if spec.kind is ModelKind.LISTWISE:
         again = score(ScoringRequest(spec.name, queries, documents, Pairing.PAIRWISE)).raw_scores
-        return _report(together, spec, (_same("repeat", together, again, tolerance, "once more"), *_NOT_OF_LISTS))
+        return _report(
+            together, spec, dtype, (_same("repeat", together, again, tolerance, "once more"), *_NOT_OF_LISTS)
+        )
     alone = np.array(
         [score(ScoringRequest(spec.name, (q,), (d,))).raw_scores[0] for q, d in zip(queries, documents, strict=True)]
     )
@@ -68,7 +73,7 @@ def run_self_test(score: Score, spec: ModelSpec, dtype: str) -> SelfTestReport:
         _same("alone", together, alone, tolerance, "scored alone and with the others"),
         _same("order_invariance", together, reverse, tolerance, "in reverse order"),
     )
-    return _report(together, spec, checks)
+    return _report(together, spec, dtype, checks)
 
 
 def run_pooling_self_test(
@@ -77,22 +82,64 @@ def run_pooling_self_test(
     """For a classifier, which scores no pairs: its logits for known texts with ``tail``, afresh each time."""
     texts = tuple(text + tail for example in EXAMPLES for text in example)
     options = PoolingOptions(use_activation=False)
-    together = [_logits(text) for text in pool(PoolingRequest(spec.name, texts, task, options=options)).data]
+    together = _example_logits(pool, spec.name, task, tail)
     alone = [_logits(pool(PoolingRequest(spec.name, (text,), task, options=options)).data[0]) for text in texts]
     reverse = [_logits(text) for text in pool(PoolingRequest(spec.name, texts[::-1], task, options=options)).data]
     flat = np.concatenate(together)
     tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(flat).max(initial=0.0)))
-    checks = (
+    checks: tuple[SelfTestCheck, ...] = (
         _finite(flat),
         SelfTestCheck("order", True, "Not checked: a classifier scores no passage for a query."),
         _same("alone", flat, np.concatenate(alone), tolerance, "alone and with the others", "texts"),
         _same("order_invariance", flat, np.concatenate(reverse[::-1]), tolerance, "in reverse order", "texts"),
     )
-    best = tuple(float(logits.max(initial=-np.inf)) for logits in together)
-    return SelfTestReport(all(check.passed for check in checks), checks, best)
+    best = np.array([logits.max(initial=-np.inf) for logits in together], dtype=np.float32)
+    checks += _golden_checks(best, spec, dtype)
+    return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in best))
 
 
-def _logits(text: PooledText) -> npt.NDArray[np.float32]:
+def example_scores(score: Callable[[ScoringRequest], ScoringOutput], name: str) -> Scores:
+    """What the golden scores are of: the pairs, all at once."""
+    return score(ScoringRequest(name, *_pairs(), Pairing.PAIRWISE)).raw_scores
+
+
+def example_best_logits(
+    pool: Callable[[PoolingRequest], PoolingOutput], name: str, task: PoolingTask, tail: str
+) -> Scores:
+    """And for what scores no pairs."""
+    found = [logits.max(initial=-np.inf) for logits in _example_logits(pool, name, task, tail)]
+    return np.array(found, dtype=np.float32)
+
+
+def golden_check(scores: Scores, golden: tuple[float, ...], dtype: str) -> SelfTestCheck:
+    if len(golden) != len(scores):
+        return SelfTestCheck("golden", False, f"There are {len(golden)} golden scores for {len(scores)} examples.")
+    before = np.array(golden, dtype=np.float32)
+    tolerance = _GOLDEN_TOLERANCE[dtype] * max(1.0, float(np.abs(before).max()))
+    return _same("golden", scores, before, tolerance, "now and at registration", "examples")
+
+
+def _golden_checks(scores: Scores, spec: ModelSpec, dtype: str) -> tuple[SelfTestCheck, ...]:
+    if not spec.golden_scores:
+        return ()
+    # ``auto`` may have meant another dtype where the golden scores were made.
+    return (golden_check(scores, spec.golden_scores, "bfloat16" if spec.dtype == "auto" else dtype),)
+
+
+def _pairs() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    queries = tuple(query for query, _, _ in EXAMPLES for _ in range(2))
+    return queries, tuple(text for _, relevant, irrelevant in EXAMPLES for text in (relevant, irrelevant))
+
+
+def _example_logits(
+    pool: Callable[[PoolingRequest], PoolingOutput], name: str, task: PoolingTask, tail: str
+) -> list[Scores]:
+    texts = tuple(text + tail for example in EXAMPLES for text in example)
+    options = PoolingOptions(use_activation=False)
+    return [_logits(text) for text in pool(PoolingRequest(name, texts, task, options=options)).data]
+
+
+def _logits(text: PooledText) -> Scores:
     found = text.classes if text.classes is not None else text.token_classes
     return np.full(1, np.nan, dtype=np.float32) if found is None else found.ravel()
 
@@ -106,22 +153,22 @@ def compare_rankings(report: SelfTestReport, score: Score, in_float32: Score, sp
     return SelfTestReport(report.passed and check.passed, (*report.checks, check), report.golden_scores)
 
 
-def _report(scores: npt.NDArray[np.float32], spec: ModelSpec, comparisons: tuple[SelfTestCheck, ...]) -> SelfTestReport:
+def _report(scores: Scores, spec: ModelSpec, dtype: str, comparisons: tuple[SelfTestCheck, ...]) -> SelfTestReport:
     order = (
         _order(scores)
         if spec.check_order
         else SelfTestCheck("order", True, "Not checked: the weights are registered as random.")
     )
-    checks = (_finite(scores), order, *comparisons)
+    checks = (_finite(scores), order, *comparisons, *_golden_checks(scores, spec, dtype))
     return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in scores))
 
 
-def _finite(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
+def _finite(scores: Scores) -> SelfTestCheck:
     count = int(np.isfinite(scores).sum())
     return SelfTestCheck("finite", count == len(scores), f"{count} of {len(scores)} scores are finite numbers.")
 
 
-def _order(scores: npt.NDArray[np.float32]) -> SelfTestCheck:
+def _order(scores: Scores) -> SelfTestCheck:
     relevant, irrelevant = scores[::2], scores[1::2]
     right = int((relevant > irrelevant).sum())
     margins = ", ".join(f"{margin:+.4g}" for margin in relevant - irrelevant)
@@ -148,8 +195,8 @@ def _ranking(narrow: npt.NDArray[np.float32], wide: npt.NDArray[np.float32], *, 
 
 def _same(
     name: str,
-    one: npt.NDArray[np.float32],
-    other: npt.NDArray[np.float32],
+    one: Scores,
+    other: Scores,
     tolerance: float,
     how: str,
     what: str = "pairs",

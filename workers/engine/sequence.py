@@ -16,21 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from workers.engine.embedding_cache import CacheKey
+from workers.engine.cached_encoding import CacheKey
 from workers.engine.encoding import Encoding, Part
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.kept_prefix import KeptPrefix, PrefixKey
 from workers.engine.role import Role
 from workers.engine.task_runner import TaskRunner
-from workers.engine.types import PoolingRequest, ScoringRequest
+from workers.engine.types import EncodingRequest, PoolingRequest, ScoringRequest
 
 if TYPE_CHECKING:
     from workers.engine.long_documents import WindowedRequest
 
 _KEYS = itertools.count()
-_VECTORS_PER_TOKEN = (
-    8  # a cached document costs MaxSim only: about this many of its vectors weigh as much as one token's forward
-)
+_PRODUCTS_PER_TOKEN = 50_000  # so many products of vectors in MaxSim weigh about as much as one token's forward
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +62,7 @@ class Sequence:
     token_types: list[int] | None = None  # of a pair, where the model takes them
     continuations: tuple[tuple[int, ...], ...] = ()  # what labels of several tokens begin with, run behind the prompt
     fills: Prefix | None = None  # this is no prompt: it runs that prefix, for those to come
+    products: int = 0  # for what came from a cache: how many products of vectors its MaxSim is
 
     @property
     def chain(self) -> list[Prefix]:
@@ -73,8 +72,7 @@ class Sequence:
     def cost(self) -> int:
         """Tokens that a micro-batch is charged for it, the prefix apart."""
         if self.encoding is not None:
-            vectors = self.encoding.tokens
-            return 1 if vectors is None else 1 + len(vectors) // _VECTORS_PER_TOKEN
+            return 1 + self.products // _PRODUCTS_PER_TOKEN
         return len(self.token_ids) + sum(map(len, self.continuations))
 
     @property
@@ -92,6 +90,7 @@ class EmbeddingResults:
     maxsim: npt.NDArray[np.float32]  # [distinct queries, distinct documents], pairwise: [P]; NaN until scored
     pairs: dict[int, list[tuple[int, int]]] | None  # pairwise: a document's (pair, query); None for a matrix
     encodings: dict[tuple[Role, int], Encoding] = field(default_factory=dict)  # the parts that ``finish`` compares
+    errors: dict[int, str] = field(default_factory=dict)  # distinct documents that failed by themselves: the code
     truncated: dict[tuple[Role, int], int] = field(default_factory=dict)
     tokens: int = 0
     cached_documents: int = 0
@@ -100,6 +99,13 @@ class EmbeddingResults:
     def mark_empty(self, role: Role, index: int) -> None:
         places = self.query_of if role is Role.QUERY else self.document_of
         places[places == index] = -1
+
+    def pair_errors(self, documents: npt.NDArray[np.intp], empty: npt.NDArray[np.bool_]) -> dict[int, str]:
+        """By pair, given each pair's distinct document."""
+        if not self.errors:
+            return {}
+        failed = np.flatnonzero(np.isin(documents, list(self.errors)) & ~empty)
+        return {int(pair): self.errors[int(documents[pair])] for pair in failed}
 
     def cut(self, role: Role) -> npt.NDArray[np.int32]:
         """Tokens cut from each submitted text of that role."""
@@ -116,12 +122,23 @@ class PoolingResults:
 
 
 @dataclass(eq=False, slots=True)
+class EncodingResults:
+    """What encoding ahead did, by distinct text."""
+
+    encoded: int
+    cached: int
+    empty: int
+    tokens: int
+
+
+@dataclass(eq=False, slots=True)
 class Work:
     """One request from submission to answer. ``key`` is private: nothing a client sends ever names it."""
 
-    request: ScoringRequest | PoolingRequest
+    request: ScoringRequest | PoolingRequest | EncodingRequest
     task: TaskRunner
     admitted_tokens: int
+    afresh: bool = False  # neither read from a cache nor kept in one: a copy would agree with itself
     key: int = field(default_factory=lambda: next(_KEYS))
     future: Future[Any] = field(default_factory=Future)
     pending: deque[Sequence] = field(default_factory=deque)
@@ -142,6 +159,11 @@ class Work:
     @property
     def pooling(self) -> PoolingRequest:
         assert isinstance(self.request, PoolingRequest)
+        return self.request
+
+    @property
+    def encoding(self) -> EncodingRequest:
+        assert isinstance(self.request, EncodingRequest)
         return self.request
 
     def departure(self, now: float) -> RequestCancelled | None:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    bytes: int
-    entries: int
-    hits: int
-    misses: int
-    evictions: int
+    """One tier of a cache."""
+
+    bytes: int = 0
+    entries: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    failures: int = 0  # on the disk: entries that were not written, or found damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +25,12 @@ class EngineStatistics:
     waiting_tokens: int
     running_sequences: int  # in the micro-batch on the device now
     requests_in_flight: int  # submitted and not yet answered
-    reserved_bytes: int  # query embeddings held for documents still to come
+    reservations: int  # requests whose query embeddings are held for documents still to come
+    reserved_bytes: int
     micro_batches: int
     sequences: int
     tokens: int
+    expired_reservations: int
     dropped: int  # cancelled or past their deadline before they finished
     overloaded: int
     failed_requests: int
@@ -35,6 +40,26 @@ class EngineStatistics:
     maxsim_fallbacks: int
     label_fallbacks: int
     out_of_memory: int
-    document_cache: CacheStatistics
+    document_cache: CacheStatistics  # in the host's memory, as is the next
     query_cache: CacheStatistics
     prefix_cache: CacheStatistics  # looked up for every prefix of every micro-batch
+    device_cache: CacheStatistics  # documents
+    disk_cache: CacheStatistics  # documents
+
+
+# The fields that are counters: they only grow.
+COUNTED = (
+    "micro_batches",
+    "sequences",
+    "tokens",
+    "expired_reservations",
+    "dropped",
+    "overloaded",
+    "failed_requests",
+    "truncations",
+    "non_finite",
+    "float32_retries",
+    "maxsim_fallbacks",
+    "label_fallbacks",
+    "out_of_memory",
+)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo
-from workers.engine.types import LongDocuments, Pairing, PoolingRequest, PoolingTask, ScoringOptions, ScoringRequest
+from workers.engine.types import (
+    EncodingRequest,
+    LongDocuments,
+    Pairing,
+    PoolingRequest,
+    PoolingTask,
+    ScoringOptions,
+    ScoringRequest,
+)
 
 if TYPE_CHECKING:
     from workers.engine.kept_prefix import PrefixCache
@@ -23,7 +31,7 @@ CHARACTERS_PER_TOKEN = 3  # a cautious guess, only to bound what waits
 
 class TaskRunner(ABC):
     """``run`` is for the runner thread, the rest for thread pools. ``retired``: replaced or unloaded, what still runs
-    fills no cache any more."""
+    fills no cache any more. ``unloaded``: what still waits is answered with that."""
 
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
@@ -33,10 +41,12 @@ class TaskRunner(ABC):
     room_depends_on_query = True  # of a document: query and document share the model's positions
     prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
     _tokenizer: TextTokenizer
+    keeps_encodings = False  # of documents, so that they can be encoded ahead
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
         self.retired = False
+        self.unloaded = False
 
     @abstractmethod
     def estimate(self, request: ScoringRequest) -> int:
@@ -62,11 +72,19 @@ class TaskRunner(ABC):
             return self._tokenizer.offsets(document)
         return [(i, i + 1) for i in range(len(document))]
 
-    def estimate_pooling(self, request: PoolingRequest) -> int:
-        return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in request.inputs)
+    def estimate_texts(self, texts: Iterable[str]) -> int:
+        return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
 
-    def admit(self, request: ScoringRequest | PoolingRequest) -> int:
+    def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
         """Refuse what this kind of model cannot do, else the estimate."""
+        if isinstance(request, EncodingRequest):
+            if not self.keeps_encodings:
+                raise EngineError(
+                    "unsupported_task",
+                    f"The model '{self.info.name}' ({self.info.kind}) reads a document together with its query, so "
+                    "nothing can be encoded ahead. Score the pairs.",
+                )
+            return self.estimate_texts(request.documents)
         if isinstance(request, PoolingRequest):
             if request.task not in self.tasks:
                 able = f"it can {', '.join(sorted(self.tasks))}" if self.tasks else "it scores pairs only"
@@ -74,7 +92,7 @@ class TaskRunner(ABC):
                     "unsupported_task",
                     f"The model '{self.info.name}' ({self.info.kind}) cannot {request.task}; {able}.",
                 )
-            return self.estimate_pooling(request)
+            return self.estimate_texts(request.inputs)
         if not self.scores_pairs:
             raise EngineError(
                 "unsupported_task",
@@ -111,7 +129,7 @@ class TaskRunner(ABC):
 
     @abstractmethod
     def finish(self, work: Work) -> Any:
-        """The answer: ``ScoringOutput`` or ``PoolingOutput``, after the request it is for."""
+        """The answer, after the request it is for: ``ScoringOutput``, ``PoolingOutput`` or ``EncodingOutput``."""
 
     def release(self, work: Work) -> None:  # noqa: B027 - most kinds hold nothing between micro-batches
         """Give back what the request still holds; called once for every end it may have."""
@@ -125,3 +143,10 @@ class TaskRunner(ABC):
     @property
     def reserved_bytes(self) -> int:
         return 0
+
+    @property
+    def reservations(self) -> int:
+        return 0
+
+    def give_up_unused(self, seconds: float) -> None:  # noqa: B027
+        """Give back what a request holds that has come no further in so long."""

@@ -177,6 +177,29 @@ class PoolingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodingRequest:
+    """Documents to be encoded before anybody asks for their scores: they fill the cache, and no vector comes back."""
+
+    model: str
+    documents: tuple[str, ...]
+    priority: Priority = Priority.BATCH
+    deadline: float | None = None  # time.monotonic()
+    cancelled: threading.Event | None = None
+    options: ScoringOptions = field(default_factory=ScoringOptions)  # the limit as scoring will give it
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingOutput:
+    """Counts of distinct texts."""
+
+    encoded: int
+    cached: int  # nothing was to be done
+    empty: int
+    prompt_tokens: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """Neighbouring tokens of one label."""
 
