@@ -17,9 +17,9 @@ from cranfield import bundled_model, lines
 from ir_measures import nDCG
 
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, PoolingRequest, PoolingTask, TextRole
-from workers.engine.compression import CACHE_DTYPES, compressed
-from workers.engine.encoding import Encoding
-from workers.engine.scattered_maxsim import maxsim_where_they_lie
+from workers.engine.caches.compression import CACHE_DTYPES, compressed
+from workers.engine.pooling.encoding import Encoding
+from workers.engine.pooling.scattered_maxsim import maxsim_where_they_lie
 
 
 def main(folder: Path, cache: Path | None) -> None:

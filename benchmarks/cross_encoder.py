@@ -21,7 +21,7 @@ from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, Pairing, ScoringRequest
-from workers.engine.loading import resolve_dtype
+from workers.engine.loading.checkpoint import resolve_dtype
 
 LIBRARY_DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "float32"}  # the engine's: the library's
 

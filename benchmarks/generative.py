@@ -25,7 +25,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.templates import CHAT_JUDGE, shared_length
+from workers.engine.texts.templates import CHAT_JUDGE, shared_length
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 ITEMS, ROUNDS = 20, 3

@@ -22,10 +22,10 @@ from torch.nn.functional import linear, normalize
 from transformers import BertConfig, BertModel
 
 from workers.engine import kernels
-from workers.engine.maxsim import maxsim, maxsim_pairs
-from workers.engine.model_runner import ModelRunner
-from workers.engine.packed_batch import Piece
-from workers.engine.vocabulary import vocabulary_logsumexp
+from workers.engine.forward.model_runner import ModelRunner
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.forward.vocabulary import vocabulary_logsumexp
+from workers.engine.pooling.maxsim import maxsim, maxsim_pairs
 
 CPU = "--cpu" in sys.argv[1:]
 DEVICE = torch.device("cpu" if CPU else "cuda")

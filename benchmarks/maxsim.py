@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from workers.engine.maxsim import maxsim
+from workers.engine.pooling.maxsim import maxsim
 
 ROUNDS, QUERY, DOCUMENTS, DIMENSIONS = 20, 32, 1000, 128
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.loading import load_checkpoint
-from workers.engine.packed_batch import Piece
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.loading.checkpoint import load_checkpoint
 
 LENGTHS, BUDGETS = (16, 64, 256, 512), (256, 512, 1024, 2048, 4096)
 COUNTS, WORDS = (20, 40, 80, 160), 60

@@ -31,7 +31,7 @@ from workers.engine import (
     ScoringRequest,
     TextRole,
 )
-from workers.engine.maxsim import maxsim
+from workers.engine.pooling.maxsim import maxsim
 
 DOCUMENTS, ROUNDS = 1000, 15
 WORDS = ("pressure", "wing", "flow", "heat", "layer", "speed", "shock", "edge", "of", "the", "a", "in", "over", "and")

@@ -7,8 +7,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from workers.engine import Engine, ModelSpec
-from workers.engine.late_interaction import LateInteractionRunner
-from workers.engine.pooling_runner import PoolingRunner
+from workers.engine.pooling.late_interaction import LateInteractionRunner
+from workers.engine.pooling.runner import PoolingRunner
 from workers.engine.task_runner import TaskRunner
 
 

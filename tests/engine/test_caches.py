@@ -30,14 +30,14 @@ from workers.engine import (
     Truncation,
     scattered_maxsim,
 )
-from workers.engine.cached_encoding import CachedEncoding, CacheKey, content_digest
-from workers.engine.compression import compressed, token_vectors, write_vectors
-from workers.engine.disk_tier import DiskTier
-from workers.engine.embedding_cache import EmbeddingCache, MemoryTier
-from workers.engine.encoding import Encoding, Part, SparseVector
-from workers.engine.maxsim import maxsim
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
+from workers.engine.caches.compression import compressed, token_vectors, write_vectors
+from workers.engine.caches.disk_tier import DiskTier
+from workers.engine.caches.embedding_cache import EmbeddingCache, MemoryTier
+from workers.engine.caches.segment_files import SegmentFiles
+from workers.engine.pooling.encoding import Encoding, Part, SparseVector
+from workers.engine.pooling.maxsim import maxsim
 from workers.engine.role import Role
-from workers.engine.segment_files import SegmentFiles
 
 CPU = torch.device("cpu")
 WORDS = " ".join(CORPUS[:5]).split()
@@ -188,7 +188,7 @@ def test_a_full_disk_loses_entries_and_nothing_else(tmp_path: Path) -> None:
     """A limit on the size of a file stands for the end of the disk, in a process of its own."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from workers.engine.segment_files import SegmentFiles\n"
+        "from workers.engine.caches.segment_files import SegmentFiles\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "files = SegmentFiles(Path(sys.argv[1]), 80_000)\n"
         "files.put(bytes(16), b'x' * 900)\n"

@@ -52,7 +52,7 @@ from workers.engine import (
     ScoringRequest,
     Span,
 )
-from workers.engine.spans import token_spans
+from workers.engine.pooling.spans import token_spans
 
 pipeline: Any = transformers_pipeline
 TEXTS = (

@@ -31,8 +31,8 @@ from workers.engine import (
     ScoringRequest,
     TextRole,
 )
-from workers.engine.loading import load_checkpoint
-from workers.engine.packed_batch import Piece
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.loading.checkpoint import load_checkpoint
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "pylate.json").read_text())["layouts"]
 PADDED = ("pylate-mpnet", "pylate-lfm2")  # attention outside the interface, a convolution over tokens

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.tiny_pairs import build_cross_encoder
 from tests.engine.tiny_rerankers import build_mxbai, build_qwen3_roles
 from workers.engine import EngineError, ModelKind
-from workers.engine.detection import detect_kind
+from workers.engine.loading.detection import detect_kind
 
 LIBRARY = "config_sentence_transformers.json"
 Files = dict[str, Any]  # by path; None: an empty file, text as it is, anything else as JSON

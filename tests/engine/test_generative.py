@@ -24,7 +24,7 @@ from workers.engine import (
     ScoringOutput,
     ScoringRequest,
 )
-from workers.engine.templates import CHAT_JUDGE
+from workers.engine.texts.templates import CHAT_JUDGE
 
 TEMPLATE = (
     "<|im_start|>system\nJudge.<|im_end|>\n<|im_start|>user\nQuery: {{ query }}\nPassage: {{ item }}\n"

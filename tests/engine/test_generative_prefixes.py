@@ -17,11 +17,11 @@ from tests.engine.inside import body_of, record_rows
 from tests.engine.test_generative import ITEMS, QUERIES, TEMPLATE, filled
 from tests.engine.tiny import CORPUS
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, Priority, ScoringOptions, ScoringRequest
-from workers.engine.kept_prefix import KeptPrefix, PrefixCache, PrefixKey
-from workers.engine.loading import load_checkpoint
-from workers.engine.packed_batch import Piece, pack
+from workers.engine.forward.kept_prefix import KeptPrefix, PrefixCache, PrefixKey
+from workers.engine.forward.packed_batch import Piece, pack
+from workers.engine.loading.checkpoint import load_checkpoint
 from workers.engine.prompt_row import PART_TOKENS, chain_prompts
-from workers.engine.templates import Prompt
+from workers.engine.texts.templates import Prompt
 
 KEEPING = ("llama", "qwen3", "gemma3")
 LABELS = (5, 77, (130, 44))

@@ -11,8 +11,8 @@ from torch import nn
 
 from tests.engine.inside import body_of
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.int8_linear import Int8Linear
-from workers.engine.loading import resolve_dtype
+from workers.engine.loading.checkpoint import resolve_dtype
+from workers.engine.loading.int8_linear import Int8Linear
 from workers.engine.self_test import compare_rankings, run_self_test
 from workers.engine.types import ScoringOutput
 

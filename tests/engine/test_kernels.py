@@ -136,8 +136,8 @@ def test_the_engine_works_without_triton() -> None:
     """As on a machine whose torch came without it."""
     code = (
         "import sys; sys.modules['triton'] = None\n"
-        "import torch, workers.engine.vocabulary\n"
-        "from workers.engine.maxsim import maxsim\n"
+        "import torch, workers.engine.forward.vocabulary\n"
+        "from workers.engine.pooling.maxsim import maxsim\n"
         "assert maxsim(torch.ones(2, 4), [2], torch.ones(3, 4), [3]).tolist() == [[8.0]]\n"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

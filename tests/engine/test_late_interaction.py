@@ -11,8 +11,8 @@ import torch
 from tests.engine.inside import late_runner_of, spec_of
 from tests.engine.tiny import CORPUS
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.embedding_cache import CachedEncoding, CacheKey, EmbeddingCache, content_digest
-from workers.engine.encoding import Encoding, Part
+from workers.engine.caches.embedding_cache import CachedEncoding, CacheKey, EmbeddingCache, content_digest
+from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.role import Role
 
 WORDS = " ".join(CORPUS[:5]).split()

@@ -27,8 +27,8 @@ from workers.engine import (
     ScoringRequest,
 )
 from workers.engine.counters import Counters
-from workers.engine.encoding import Encoding
-from workers.engine.late_interaction import LOST, LateInteractionRunner
+from workers.engine.pooling.encoding import Encoding
+from workers.engine.pooling.late_interaction import LOST, LateInteractionRunner
 from workers.engine.role import Role
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import EmbeddingResults, Sequence, Work

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from workers.engine import Engine, EngineConfig, EngineError, ModelKind, ModelSpec, ScoringRequest
-from workers.engine.loading import content_revision, load_checkpoint
-from workers.engine.packed_batch import Piece
-from workers.engine.sentence_folder import read_pooling
-from workers.engine.sentence_modules import Module
+from workers.engine.families.sentence_folder import read_pooling
+from workers.engine.families.sentence_modules import Module
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.loading.checkpoint import content_revision, load_checkpoint
 
 
 def refused(spec: ModelSpec, config: EngineConfig | None = None) -> EngineError:

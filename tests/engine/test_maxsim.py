@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from workers.engine import maxsim as module
-from workers.engine.maxsim import maxsim, maxsim_matches, maxsim_pairs
+from workers.engine.pooling import maxsim as module
+from workers.engine.pooling.maxsim import maxsim, maxsim_matches, maxsim_pairs
 
 QUERY_LENGTHS, DOCUMENT_LENGTHS = [3, 1, 0, 36], [5, 1, 0, 80, 2, 7, 33, 1]
 

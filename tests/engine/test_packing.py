@@ -11,10 +11,10 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from tests.engine.tiny import CORPUS, ENCODERS
 from workers.engine import EngineConfig, EngineError, ModelKind, ModelSpec
-from workers.engine.attention import PACKED_ATTENTION, packed_attention
-from workers.engine.loading import load_checkpoint
-from workers.engine.model_runner import ModelRunner
-from workers.engine.packed_batch import Piece
+from workers.engine.forward.attention import PACKED_ATTENTION, packed_attention
+from workers.engine.forward.model_runner import ModelRunner
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.loading.checkpoint import load_checkpoint
 
 WORDS = " ".join(CORPUS[:5]).split()
 TEXTS = [" ".join(WORDS[:count]) for count in (1, 3, 9, 3, 20, 1, 14)]

@@ -20,7 +20,7 @@ from workers.engine import (
     RequestCancelled,
     ScoringRequest,
 )
-from workers.engine.encoding import Encoding
+from workers.engine.pooling.encoding import Encoding
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Role, Sequence, Work
 

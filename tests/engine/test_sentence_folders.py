@@ -44,7 +44,7 @@ from workers.engine import (
     ScoringRequest,
     TextRole,
 )
-from workers.engine.pooling_modes import POOLING_MODES
+from workers.engine.pooling.modes import POOLING_MODES
 
 WORDS = " ".join(CORPUS[:5]).split()
 QUERIES = ("the river rose", "bees", "what is a query [like this]?")

@@ -44,8 +44,8 @@ from workers.engine import (
     Scale,
     ScoringRequest,
 )
-from workers.engine.packed_batch import Piece, pack
-from workers.engine.sparse import SpladePooler
+from workers.engine.families.sparse import SpladePooler
+from workers.engine.forward.packed_batch import Piece, pack
 
 QUERIES = ("river and bridge", "what is honey?")
 DOCUMENTS = (

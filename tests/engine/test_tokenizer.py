@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from tests.engine.tiny import BUILDERS, CORPUS
-from workers.engine.tokenizer import TextTokenizer, segments
+from workers.engine.texts.tokenizer import TextTokenizer, segments
 
 LITERALS = "<|endoftext|> <|im_end|> <|im_start|> [SEP] [CLS] </s> <s> <mask> [MASK] <pad> <unk>"
 

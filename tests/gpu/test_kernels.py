@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from workers.engine.maxsim import maxsim, maxsim_matches, maxsim_pairs
-from workers.engine.vocabulary import vocabulary_logsumexp
+from workers.engine.forward.vocabulary import vocabulary_logsumexp
+from workers.engine.pooling.maxsim import maxsim, maxsim_matches, maxsim_pairs
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
-from workers.engine.loading import INT8
+from workers.engine.loading.checkpoint import INT8
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestCheck, SelfTestReport
 from workers.engine.self_test import (
     compare_rankings,

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from workers.engine.caches import build_caches
+from workers.engine.caches.building import build_caches
 from workers.engine.candidate import Candidate, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
-from workers.engine.kept_prefix import PrefixCache
+from workers.engine.forward.kept_prefix import PrefixCache
 from workers.engine.kinds import build_runner, describe
-from workers.engine.loading import load_checkpoint
+from workers.engine.loading.checkpoint import load_checkpoint
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from workers.engine.caches import Caches
-from workers.engine.classification import classifier_recipe
-from workers.engine.colbert_folder import colbert_recipe
+from workers.engine.caches.building import Caches
 from workers.engine.counters import Counters
-from workers.engine.hybrid import hybrid_recipe
+from workers.engine.families.classification import classifier_recipe
+from workers.engine.families.colbert_folder import colbert_recipe
+from workers.engine.families.hybrid import hybrid_recipe
+from workers.engine.families.sentence_folder import sentence_recipe
+from workers.engine.families.sparse import sparse_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
-from workers.engine.loading import INT8, Checkpoint
+from workers.engine.loading.checkpoint import INT8, Checkpoint
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pair_runner import PairRunner
-from workers.engine.pooling_runner import PoolingRunner, maxsim_backend
-from workers.engine.recipe import Recipe
-from workers.engine.sentence_folder import sentence_recipe
-from workers.engine.sparse import sparse_recipe
+from workers.engine.pooling.recipe import Recipe
+from workers.engine.pooling.runner import PoolingRunner, maxsim_backend
 from workers.engine.task_runner import TaskRunner
 
 _SCALES = {

@@ -22,21 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workers.engine.architectures import final_softcap
 from workers.engine.counters import Counters
-from workers.engine.labels import Labels, find_labels
-from workers.engine.loading import Checkpoint
+from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.vocabulary import cap_logits, vocabulary_logsumexp
+from workers.engine.loading.architectures import final_softcap
+from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, pair_indices
-from workers.engine.packed_batch import PackedBatch
 from workers.engine.prompt_row import LaidPrompt, PromptRow, chained_sequences, name_prefixes
-from workers.engine.prompts import PromptBuilder, Side, refuse_strange_ids, sides
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
-from workers.engine.templates import Prompt, PromptTemplate, default_template
+from workers.engine.texts.labels import Labels, find_labels
+from workers.engine.texts.prompts import PromptBuilder, Side, refuse_strange_ids, sides
+from workers.engine.texts.templates import Prompt, PromptTemplate, default_template
 from workers.engine.types import LabelScores, ScoringOptions, ScoringOutput, ScoringRequest
-from workers.engine.vocabulary import cap_logits, vocabulary_logsumexp
 
 _TEMPLATE_TOKENS = 64  # a guess, only to bound what waits
 

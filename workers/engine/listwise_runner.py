@@ -23,16 +23,16 @@ from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
-from workers.engine.listwise_prompt import Block, ListwisePrompt
-from workers.engine.loading import Checkpoint
+from workers.engine.forward.packed_batch import Piece
+from workers.engine.loading.checkpoint import Checkpoint
+from workers.engine.loading.weights import read_tensors
 from workers.engine.model_types import ModelInfo
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
-from workers.engine.packed_batch import Piece
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.texts.listwise_prompt import Block, ListwisePrompt
 from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
-from workers.engine.weights import read_tensors
 
 _PROMPT_TOKENS, _PASSAGE_TOKENS = 192, 12  # around all passages and around each: guesses, only to bound what waits
 _PROJECTOR = ("projector.0.weight", "projector.2.weight")

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from workers.engine.errors import EngineError
 from workers.engine.outputs import pair_indices
-from workers.engine.prompts import Side, sides
 from workers.engine.task_runner import TaskRunner
+from workers.engine.texts.prompts import Side, sides
 from workers.engine.types import LongDocuments, Pairing, ScoringOptions, ScoringOutput, ScoringRequest
 
 Window = tuple[int, int]  # first and last-plus-one character; of token ids: first and last-plus-one id

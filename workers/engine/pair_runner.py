@@ -16,18 +16,18 @@ from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
-from workers.engine.last_rows import last_rows
-from workers.engine.loading import Checkpoint
+from workers.engine.families.rerankers import read_reranker
+from workers.engine.forward.last_rows import last_rows
+from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec, Scale
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
-from workers.engine.packed_batch import PackedBatch
-from workers.engine.pair_layout import Limits, Pair
 from workers.engine.prompt_row import PromptRow, chained_sequences, name_prefixes
-from workers.engine.prompts import Side
-from workers.engine.rerankers import read_reranker
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.texts.pair_layout import Limits, Pair
+from workers.engine.texts.prompts import Side
 from workers.engine.types import ScoringOptions, ScoringOutput, ScoringRequest
 
 

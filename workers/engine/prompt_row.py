@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from workers.engine.kept_prefix import KeptPrefix, PrefixCache, PrefixKey, token_digest
-from workers.engine.model_runner import ModelRunner
+from workers.engine.forward.kept_prefix import KeptPrefix, PrefixCache, PrefixKey, token_digest
+from workers.engine.forward.model_runner import ModelRunner
+from workers.engine.forward.packed_batch import Piece
 from workers.engine.model_types import ModelInfo
-from workers.engine.packed_batch import Piece
 from workers.engine.role import Role
 from workers.engine.sequence import Prefix, Work
 from workers.engine.sequence import Sequence as Prompted
-from workers.engine.templates import shared_length
+from workers.engine.texts.templates import shared_length
 
 PART_TOKENS = 512  # of a long prompt at a time; a CPU's GEMM is saturated below
 _NO_PROMPT = -1  # the index of a sequence that only fills a prefix

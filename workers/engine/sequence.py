@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from workers.engine.cached_encoding import CacheKey
-from workers.engine.encoding import Encoding, Part
+from workers.engine.caches.cached_encoding import CacheKey
 from workers.engine.errors import EngineError, RequestCancelled
-from workers.engine.kept_prefix import KeptPrefix, PrefixKey
+from workers.engine.forward.kept_prefix import KeptPrefix, PrefixKey
+from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.role import Role
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import EncodingRequest, PoolingRequest, ScoringRequest

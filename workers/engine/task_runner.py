@@ -20,10 +20,10 @@ from workers.engine.types import (
 )
 
 if TYPE_CHECKING:
-    from workers.engine.kept_prefix import PrefixCache
-    from workers.engine.prompts import Side
+    from workers.engine.forward.kept_prefix import PrefixCache
     from workers.engine.sequence import Sequence, Work
-    from workers.engine.tokenizer import TextTokenizer
+    from workers.engine.texts.prompts import Side
+    from workers.engine.texts.tokenizer import TextTokenizer
 
 
 CHARACTERS_PER_TOKEN = 3  # a cautious guess, only to bound what waits

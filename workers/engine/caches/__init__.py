@@ -1,0 +1,1 @@
+"""Encodings of texts seen before, in tiers with byte budgets."""

@@ -1,0 +1,44 @@
+"""What the tiers of the embedding cache hold, and under which name.
+
+A key names the content, never a document's id: the same text in two sets is one entry, an edited text is another."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from workers.engine.pooling.encoding import Encoding, Part
+from workers.engine.role import Role
+
+
+class CacheKey(NamedTuple):
+    """A tuple, because a thousand of them are made, hashed and compared for one request."""
+
+    model: str
+    generation: int  # of the weights: a reload makes every older key unreachable
+    role: Role
+    parts: frozenset[Part]
+    limit: int  # tokens of the text that were let in
+    digest: bytes
+    identity: str = ""  # of everything else that decides the vectors; holds in other processes too
+
+
+@dataclass(frozen=True, slots=True)
+class CachedEncoding:
+    encoding: Encoding
+    tokens: int
+    truncated: int
+
+    @property
+    def bytes(self) -> int:
+        return self.encoding.bytes
+
+    def to(self, device: torch.device) -> CachedEncoding:
+        return replace(self, encoding=self.encoding.to(device))
+
+
+def content_digest(text: str, instruction: str) -> bytes:
+    return hashlib.blake2b(f"{instruction}\0{text}".encode(), digest_size=16).digest()

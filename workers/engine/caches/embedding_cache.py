@@ -1,0 +1,125 @@
+"""Embeddings of texts seen before: on the device, in host memory, on the disk. Each tier has a byte budget, and the
+least recently used go first.
+
+What is found in a lower tier moves up; what an upper tier lets go is still in the lower ones. A tier that is not
+there (no GPU, no folder) is None."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import torch
+
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
+from workers.engine.caches.compression import compressed
+from workers.engine.caches.disk_tier import DiskTier
+from workers.engine.pooling.encoding import Encoding
+from workers.engine.statistics import CacheStatistics
+
+__all__ = ["CacheKey", "CachedEncoding", "EmbeddingCache", "MemoryTier", "content_digest"]
+
+
+class MemoryTier:
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget = budget_bytes
+        self._entries: OrderedDict[CacheKey, CachedEncoding] = OrderedDict()
+        self._bytes = self._hits = self._misses = self._evictions = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: CacheKey) -> CachedEncoding | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            self._entries.move_to_end(key)
+            return entry
+
+    def put(self, key: CacheKey, entry: CachedEncoding) -> None:
+        """Keep an entry. One larger than the whole budget is not kept."""
+        if entry.bytes > self._budget:
+            return
+        with self._lock:
+            replaced = self._entries.pop(key, None)
+            self._bytes += entry.bytes - (replaced.bytes if replaced else 0)
+            self._entries[key] = entry
+            while self._bytes > self._budget:
+                _, evicted = self._entries.popitem(last=False)
+                self._bytes -= evicted.bytes
+                self._evictions += 1
+
+    def clear(self, model: str) -> None:
+        with self._lock:
+            for key in [key for key in self._entries if key.model == model]:
+                self._bytes -= self._entries.pop(key).bytes
+
+    def statistics(self) -> CacheStatistics:
+        with self._lock:
+            return CacheStatistics(self._bytes, len(self._entries), self._hits, self._misses, self._evictions)
+
+
+class EmbeddingCache:
+    """``dtype``, one of ``CACHE_DTYPES``, is how token vectors are kept in every tier."""
+
+    def __init__(
+        self,
+        budget_bytes: int,
+        *,
+        dtype: str = "model",
+        on_device: MemoryTier | None = None,
+        on_disk: DiskTier | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self._host = MemoryTier(budget_bytes)
+        self._device = on_device
+        self._disk = on_disk
+
+    def get(self, key: CacheKey, device: torch.device | None = None) -> CachedEncoding | None:
+        """``device`` is the model's if it has a memory of its own, else None. May read the disk."""
+        if device is not None and self._device is not None:
+            entry = self._device.get(key)
+            if entry is not None:
+                return entry
+        entry = self._host.get(key)
+        if entry is None and self._disk is not None:
+            entry = self._disk.get(key)
+            if entry is not None:
+                self._host.put(key, entry)
+        if entry is not None and device is not None and self._device is not None:
+            entry = entry.to(device)
+            self._device.put(key, entry)
+        return entry
+
+    def put(self, key: CacheKey, entry: CachedEncoding, device: torch.device | None = None) -> None:
+        """``entry`` as the model made it, see ``compress``; it never waits for the disk."""
+        if device is not None and self._device is not None:
+            self._device.put(key, entry)
+        in_memory = entry.to(torch.device("cpu"))
+        self._host.put(key, in_memory)
+        if self._disk is not None:
+            self._disk.put(key, in_memory)
+
+    def compress(self, encoding: Encoding) -> Encoding:
+        return compressed(encoding, self.dtype)
+
+    def clear(self, model: str) -> None:
+        """Forget a model's entries in memory. Those on the disk are found by content alone, which cannot be stale."""
+        for tier in (self._device, self._host):
+            if tier is not None:
+                tier.clear(model)
+
+    def close(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+
+    def statistics(self) -> CacheStatistics:
+        """Of the host's memory; ``device_statistics`` and ``disk_statistics`` tell of the other tiers."""
+        return self._host.statistics()
+
+    def device_statistics(self) -> CacheStatistics:
+        return CacheStatistics() if self._device is None else self._device.statistics()
+
+    def disk_statistics(self) -> CacheStatistics:
+        return CacheStatistics() if self._disk is None else self._disk.statistics()

@@ -1,0 +1,1 @@
+"""What each family of checkpoints says about itself, read from its folder."""

@@ -1,0 +1,1 @@
+"""One forward pass over packed tokens, and the heads behind it."""

@@ -1,0 +1,1 @@
+"""Texts to encodings, and encodings to scores."""

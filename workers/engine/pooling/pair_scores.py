@@ -1,0 +1,119 @@
+"""From the encodings of queries and documents to scores: one comparison per part, summed by the recipe's weights.
+
+Shapes: q distinct queries, d distinct documents, P pairs, E dimensions. Scores are ``[q, d]``, or ``[P]`` where the
+request was pairwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from workers.engine.errors import EngineError
+from workers.engine.model_types import Scale
+from workers.engine.pooling.encoding import Encoding, Part
+from workers.engine.role import Role
+from workers.engine.sequence import EmbeddingResults
+from workers.engine.types import ScoringOptions
+
+Scores = npt.NDArray[np.float32]
+
+
+def fused_scores(
+    results: EmbeddingResults, weights: Mapping[Part, float], options: ScoringOptions, scale: Scale | None = None
+) -> Scores:
+    """One part alone is not multiplied: its scores are its own, to the bit."""
+    comparisons = {**_COMPARISONS, Part.DENSE: dot_products} if scale is Scale.DOT else _COMPARISONS
+    if len(weights) == 1:
+        return comparisons[next(iter(weights))](results, options)
+    parts = [np.float32(weight) * comparisons[part](results, options) for part, weight in weights.items() if weight]
+    total: Scores = np.sum(parts, axis=0, dtype=np.float32)
+    return total
+
+
+def cosines(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    return _products(
+        results, *(_unit(_rows(results, role, options.dimensions)) for role in (Role.QUERY, Role.DOCUMENT))
+    )
+
+
+def dot_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    return _products(results, *(_rows(results, role, options.dimensions) for role in (Role.QUERY, Role.DOCUMENT)))
+
+
+def _products(results: EmbeddingResults, queries: Scores, documents: Scores) -> Scores:
+    if results.pairs is None:
+        return queries @ documents.T
+    return np.einsum("pe,pe->p", queries[results.query_of], documents[results.document_of])
+
+
+def sparse_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    """Dot products of sparse vectors, summed in float64: a pair's score does not depend on its company."""
+    queries, documents = (_sparse_vectors(results, role) for role in (Role.QUERY, Role.DOCUMENT))
+    if results.pairs is not None:
+        pairs = zip(results.query_of, results.document_of, strict=True)
+        each = [_product(queries.get(int(q)), documents.get(int(d))) for q, d in pairs]
+        return np.array(each, dtype=np.float32)
+    scores = np.full((1 + results.query_of.max(), 1 + results.document_of.max()), np.nan, dtype=np.float32)
+    places = sorted(documents)
+    owner = np.repeat(np.arange(len(places)), [len(documents[place][0]) for place in places])
+    token_ids = np.concatenate([documents[place][0] for place in places])
+    weights = np.concatenate([documents[place][1] for place in places])
+    highest = max(int(ids.max(initial=0)) for ids in (token_ids, *(ids for ids, _ in queries.values())))
+    for query, (ids, own) in queries.items():
+        by_token = np.zeros(1 + highest)  # [V]
+        by_token[ids] = own
+        products = np.bincount(owner, weights=by_token[token_ids] * weights, minlength=len(places))
+        scores[query, places] = products if np.isfinite(own).all() else np.nan
+    return scores
+
+
+def _maxsim(results: EmbeddingResults, options: ScoringOptions) -> Scores:
+    return results.maxsim
+
+
+_COMPARISONS: dict[Part, Callable[[EmbeddingResults, ScoringOptions], Scores]] = {
+    Part.DENSE: cosines,
+    Part.TOKENS: _maxsim,
+    Part.SPARSE: sparse_products,
+}
+
+
+_SparseArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+
+
+def _sparse_vectors(results: EmbeddingResults, role: Role) -> dict[int, _SparseArrays]:
+    return {
+        index: (encoding.sparse.token_ids.cpu().numpy(), encoding.sparse.weights.double().cpu().numpy())
+        for (owner, index), encoding in results.encodings.items()
+        if owner is role and encoding.sparse is not None
+    }
+
+
+def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> float:
+    if query is None or document is None or not (np.isfinite(query[1]).all() and np.isfinite(document[1]).all()):
+        return float("nan")
+    _, ours, theirs = np.intersect1d(query[0], document[0], assume_unique=True, return_indices=True)
+    return float(query[1][ours] @ document[1][theirs])
+
+
+def _rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:
+    """The dense vectors of one side, shortened; NaN where a text has none."""
+    own: dict[int, Encoding] = {index: e for (owner, index), e in results.encodings.items() if owner is role}
+    places = results.query_of if role is Role.QUERY else results.document_of
+    width = len(next(e.dense for e in results.encodings.values() if e.dense is not None))
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise EngineError(
+            "bad_dimensions", f"The vectors have {width} dimensions, {dimensions} were asked for. Give 1 to {width}."
+        )
+    rows = np.full((1 + places.max(), dimensions or width), np.nan, dtype=np.float32)
+    for index, encoding in own.items():
+        if encoding.dense is not None:
+            rows[index] = encoding.dense[:dimensions].float().cpu().numpy()
+    return rows
+
+
+def _unit(rows: Scores) -> Scores:
+    unit: Scores = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-12))
+    return unit

@@ -1,0 +1,1 @@
+"""Texts to token ids: control tokens and templates are the checkpoint's, never a stranger's."""
