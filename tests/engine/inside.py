@@ -20,6 +20,11 @@ def task_of(engine: Engine, name: str) -> TaskRunner:
     return engine._models[name].task
 
 
+def clear_caches(engine: Engine, name: str) -> None:
+    """What is asked next is computed afresh."""
+    engine._clear_caches(name)
+
+
 def body_of(engine: Engine, name: str) -> PreTrainedModel:
     task: Any = engine._models[name].task
     body: PreTrainedModel = task._model.model

@@ -36,7 +36,7 @@ from transformers import (
     pipeline as transformers_pipeline,
 )
 
-from tests.engine.inside import body_of
+from tests.engine.inside import body_of, clear_caches
 from tests.engine.tiny import CHATML, HIDDEN, ROBERTA, byte_level_bpe, save_random, unigram, wordpiece
 from workers.engine import (
     Engine,
@@ -230,10 +230,10 @@ def test_neither_company_nor_order_changes_an_answer(engine: Engine, name: str) 
     report = engine.self_test(name)
     assert report.passed, report
     together = [logits(text) for text in ask(engine, name, use_activation=False).data]
-    engine.self_test(name)  # clears the caches
+    clear_caches(engine, name)
     backwards = [logits(text) for text in ask(engine, name, TEXTS[::-1], use_activation=False).data][::-1]
     for place, text in enumerate(TEXTS):
-        engine.self_test(name)
+        clear_caches(engine, name)
         alone = logits(ask(engine, name, (text,), use_activation=False).data[0])
         np.testing.assert_allclose(alone, together[place], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(backwards[place], together[place], rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from tests.engine.inside import record_rows
+from tests.engine.inside import clear_caches, record_rows
 from workers.engine import (
     Engine,
     EngineConfig,
@@ -148,7 +148,7 @@ def test_every_task_gives_its_part(engine: Engine, reference: Callable[[str], Re
 
 
 def test_one_forward_pass_serves_all_parts(engine: Engine) -> None:
-    engine.self_test("fused")  # clears the caches
+    clear_caches(engine, "fused")
     rows = record_rows(engine, "fused")
     engine.submit(ScoringRequest("fused", ("honey",), DOCUMENTS[:2])).result(60)
     assert len(rows) == 1
@@ -166,13 +166,13 @@ def test_a_part_without_weight_is_not_computed(hybrid_folder: Path, name: str, s
 
 
 def test_neither_company_nor_order_changes_a_score(engine: Engine) -> None:
-    engine.self_test("fused")
+    clear_caches(engine, "fused")
     together = engine.submit(ScoringRequest("fused", QUERIES, DOCUMENTS)).result(60).scores.reshape(3, -1)
-    engine.self_test("fused")
+    clear_caches(engine, "fused")
     backwards = engine.submit(ScoringRequest("fused", QUERIES, DOCUMENTS[::-1])).result(60).scores.reshape(3, -1)
     np.testing.assert_allclose(backwards[:, ::-1], together, rtol=1e-5, atol=1e-6)
     for place, document in enumerate(DOCUMENTS):
-        engine.self_test("fused")
+        clear_caches(engine, "fused")
         alone = engine.submit(ScoringRequest("fused", QUERIES, (document,))).result(60).scores
         np.testing.assert_allclose(alone, together[:, place], rtol=1e-5, atol=1e-6)
     assert engine.models()["fused"].execution == "packed"

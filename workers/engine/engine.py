@@ -248,8 +248,7 @@ class Engine:
 
     def _prepare(self, work: Work) -> None:
         """In a preprocess thread: everything up to the token ids."""
-        departed = work.departure(time.monotonic())
-        if departed is not None:
+        if (departed := work.departure(time.monotonic())) is not None:
             self._abandon(work, departed)
             return
         started = time.monotonic()
