@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
@@ -32,6 +32,16 @@ class SelfTestFailed(EngineError):
     def __init__(self, report: SelfTestReport) -> None:
         super().__init__("self_test_failed", "; ".join(check.detail for check in report.checks if not check.passed))
         self.report = report
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    spec: ModelSpec
+    task: TaskRunner
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.task.info
 
 
 class Candidate:

@@ -6,13 +6,13 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from workers.engine.caches.building import build_caches
-from workers.engine.candidate import Candidate, Proof
+from workers.engine.candidate import Candidate, LoadedModel, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
@@ -37,16 +37,6 @@ from workers.engine.types import (
     ScoringOutput,
     ScoringRequest,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    spec: ModelSpec
-    task: TaskRunner
-
-    @property
-    def info(self) -> ModelInfo:
-        return self.task.info
 
 
 class Engine:
