@@ -28,13 +28,13 @@ from workers.engine import (
     ScoringRequest,
     TextRole,
     Truncation,
-    scattered_maxsim,
 )
 from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
 from workers.engine.caches.compression import compressed, token_vectors
 from workers.engine.caches.disk_tier import DiskTier
 from workers.engine.caches.embedding_cache import EmbeddingCache, MemoryTier
 from workers.engine.caches.segment_files import SegmentFiles
+from workers.engine.pooling import scattered_maxsim
 from workers.engine.pooling.encoding import Encoding, Part, SparseVector
 from workers.engine.pooling.maxsim import maxsim
 from workers.engine.role import Role
