@@ -33,14 +33,6 @@ def compressed(encoding: Encoding, dtype: str) -> Encoding:
     return replace(encoding, tokens=steps.round().to(torch.int8), token_scales=scales)
 
 
-def write_vectors(encoding: Encoding, out: Tensor) -> None:
-    """The token vectors as numbers of ``out``'s dtype, ``[n, E]``, on its device."""
-    assert encoding.tokens is not None
-    out.copy_(encoding.tokens)
-    if encoding.token_scales is not None:
-        out.mul_(encoding.token_scales.to(out.device, out.dtype)[:, None])
-
-
 def token_vectors(encoding: Encoding) -> Tensor:
     """``[n, E]`` to compute with: as they are, or float32 where they were compressed to integers."""
     assert encoding.tokens is not None
