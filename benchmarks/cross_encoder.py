@@ -63,7 +63,7 @@ def compare(engine: Engine, folder: Path, dtype: str, pairs: list[tuple[str, str
     fastest = np.array(taken[1:]).min(axis=0)
     return {
         "pairs_per_second": dict(zip(("engine", "library"), (len(pairs) / fastest).round(1).tolist(), strict=True)),
-        "ratio": round(fastest[1] / fastest[0], 2),
+        "ratio": round(float(fastest[1] / fastest[0]), 2),
         "same_order": bool((np.argsort(ours) == np.argsort(theirs)).all()),
         "largest_difference": float(np.abs(ours - theirs).max()),
     }
@@ -72,7 +72,7 @@ def compare(engine: Engine, folder: Path, dtype: str, pairs: list[tuple[str, str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collection", type=Path, nargs="?")
-    for name, default in (("--pairs", 256), ("--rounds", 3), ("--threads", torch.get_num_threads())):
+    for name, default in (("--pairs", 64), ("--rounds", 3), ("--threads", torch.get_num_threads())):
         parser.add_argument(name, type=int, default=default)
     given = parser.parse_args()
     print(f"{platform.machine()}, torch {torch.__version__}, {given.threads} threads")
