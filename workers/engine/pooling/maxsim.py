@@ -12,7 +12,7 @@ GPU takes the same way as the CPU: products by the block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ _BLOCK_BYTES = {
     "cpu": 2**23,
     "cuda": 2**28,
 }  # of what is written at a time: what the caches hold; what a GPU fills itself with
-_IMAGE = 1024  # rows: a block is a whole number of these
+IMAGE_ROWS = 1024  # rows: a block is a whole number of these
 _CHUNK = (
     16  # rows: most chunks lie within one document, so that a sixteenth of the products is left to sort by document
 )
@@ -106,18 +106,23 @@ def _fused(queries: Tensor, documents: Tensor) -> bool:
 def _by_blocks(
     queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]
 ) -> Tensor:
+    written = len(queries) + (documents.shape[1] if documents.dtype != torch.float32 else 0)  # numbers a row
+    rows = max(1, _BLOCK_BYTES[documents.device.type] // (4 * IMAGE_ROWS * max(1, written))) * IMAGE_ROWS
+    return maxsim_of_blocks(queries, query_lengths, documents.split(rows), rows, document_lengths)
+
+
+def maxsim_of_blocks(
+    queries: Tensor, query_lengths: Sequence[int], blocks: Iterable[Tensor], rows: int, document_lengths: Sequence[int]
+) -> Tensor:
     """Products of a block of documents with all queries at once, a maximum per document, a sum per query.
 
-    Blocks are cut by rows, wherever that falls: all have one shape, and a document in two of them has its maximum
-    taken twice."""
-    device = documents.device
-    best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=device)  # [D, M]
+    Blocks are cut by ``rows``, wherever that falls: all but the last have one shape, and a document in two of them has
+    its maximum taken twice."""
+    best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=queries.device)  # [D, M]
     owner = torch.repeat_interleave(
         torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
     )
-    written = len(queries) + (documents.shape[1] if documents.dtype != torch.float32 else 0)  # numbers a row
-    rows = max(1, _BLOCK_BYTES[device.type] // (4 * _IMAGE * max(1, written))) * _IMAGE
-    for block, owners in zip(documents.split(rows), owner.split(rows), strict=True):
+    for block, owners in zip(blocks, owner.split(rows), strict=True):
         _keep_maximum(best, _products(block, queries), owners)
     scores = _sum_per_query(best, query_lengths)  # [Q, D]
     scores[[n == 0 for n in query_lengths]] = torch.nan
@@ -133,10 +138,10 @@ def _products(documents: Tensor, queries: Tensor) -> Tensor:
     if documents.device.type != "cpu":
         return (documents @ queries.T).float()
     documents, queries = documents.float(), queries.float()
-    if len(queries) > _FEW or len(documents) % _IMAGE or not documents.is_contiguous():
+    if len(queries) > _FEW or len(documents) % IMAGE_ROWS or not documents.is_contiguous():
         return documents @ queries.T
-    images = documents.view(-1, _IMAGE, 1, documents.shape[1]).permute(0, 3, 1, 2)  # [n, E, _IMAGE, 1], a view
-    products = F.conv2d(images, queries[:, :, None, None])  # [n, M, _IMAGE, 1], the channels last again
+    images = documents.view(-1, IMAGE_ROWS, 1, documents.shape[1]).permute(0, 3, 1, 2)  # [n, E, IMAGE_ROWS, 1], a view
+    products = F.conv2d(images, queries[:, :, None, None])  # [n, M, IMAGE_ROWS, 1], the channels last again
     return products.permute(0, 2, 3, 1).reshape(len(documents), len(queries))
 
 

@@ -15,47 +15,37 @@ from torch import Tensor
 
 from workers.engine.caches.compression import token_vectors
 from workers.engine.pooling.encoding import Encoding
-from workers.engine.pooling.maxsim import maxsim
+from workers.engine.pooling.maxsim import IMAGE_ROWS, maxsim_of_blocks
 
-_BUFFER_BYTES = 2**25
+_BUFFER_BYTES = 2**25  # smaller ones cost more calls than their nearness saves
 
 
 def maxsim_where_they_lie(queries: Tensor, query_lengths: list[int], documents: list[Encoding]) -> Tensor:
     """``queries [M, E]`` packed; float32 ``[Q, D]``. What ``maxsim`` gives for the documents' token vectors, packed."""
     queries = queries.to("cpu", torch.float32)
-    blocks = _gathered(documents, queries.shape[1])
-    return torch.cat([maxsim(queries, query_lengths, rows, lengths) for rows, lengths in blocks], dim=1)
+    rows = max(1, _BUFFER_BYTES // (4 * IMAGE_ROWS * queries.shape[1])) * IMAGE_ROWS
+    vectors = [_vectors(document) for document in documents if document.tokens is not None]
+    lengths = [0 if document.tokens is None else len(document.tokens) for document in documents]
+    return maxsim_of_blocks(queries, query_lengths, _gathered(vectors, rows, queries.shape[1]), rows, lengths)
 
 
-def _gathered(documents: list[Encoding], dimensions: int) -> Iterator[tuple[Tensor, list[int]]]:
-    """Block after block end to end in float32, ``[t, E]``, each over the one before it, and the lengths in it."""
-    buffer = torch.empty(0, dimensions)
-    vectors = [_length(document) for document in documents]
-    most = min(sum(vectors), _BUFFER_BYTES // (4 * dimensions))
-    for first, lengths in _blocks(vectors, most):
-        rows = sum(lengths)
-        if rows > len(buffer):
-            buffer = torch.empty(max(rows, most), dimensions)
-        members = [_vectors(d) for d in documents[first : first + len(lengths)] if _length(d)]
-        if members:
-            torch.cat(members, out=buffer[:rows])
-        yield buffer[:rows], lengths
-
-
-def _blocks(lengths: list[int], most: int) -> Iterator[tuple[int, list[int]]]:
-    """Neighbours of ``most`` rows together, unless one alone has more: the first one's place, and the lengths."""
-    first, rows = 0, 0
-    for place, length in enumerate(lengths):
-        if place > first and rows + length > most:
-            yield first, lengths[first:place]
-            first, rows = place, 0
-        rows += length
-    yield first, lengths[first:]
+def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[Tensor]:
+    """Block after block of ``rows`` token vectors, ``[t, E]``, each over the one before it."""
+    buffer = torch.empty(rows, dimensions)
+    parts: list[Tensor] = []
+    filled = 0
+    for document in documents:
+        while filled + len(document) >= rows:
+            parts.append(document[: rows - filled])
+            document = document[rows - filled :]
+            yield torch.cat(parts, out=buffer)
+            parts, filled = [], 0
+        if len(document):
+            parts.append(document)
+            filled += len(document)
+    if parts:
+        yield torch.cat(parts, out=buffer[:filled])
 
 
 def _vectors(document: Encoding) -> Tensor:
     return token_vectors(document).to("cpu", torch.float32)  # [n, E]
-
-
-def _length(document: Encoding) -> int:
-    return 0 if document.tokens is None else len(document.tokens)
