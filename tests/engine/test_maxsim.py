@@ -45,7 +45,7 @@ def test_maxsim_equals_float64_wherever_blocks_end(
 ) -> None:
     """Blocks of a few rows cut through documents, are multiplied as images or as a GEMM, and are chunked finely."""
     monkeypatch.setitem(module._BLOCK_BYTES, "cpu", 4 * 40 * image)
-    for name, value in (("_IMAGE", image), ("_CHUNK", chunk), ("_FEW", few)):
+    for name, value in (("IMAGE_ROWS", image), ("_CHUNK", chunk), ("_FEW", few)):
         monkeypatch.setattr(module, name, value)
     np.testing.assert_allclose(maxsim(*texts).numpy(), in_float64(*texts), rtol=0, atol=1e-5)
 
