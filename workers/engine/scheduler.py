@@ -18,7 +18,7 @@ from workers.engine.sequence import Prefix, Sequence, Work
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import Priority
 
-_LEAST_TOKENS = 256  # below this a CPU's GEMM loses speed, so no model's micro-batches are cut further
+_LEAST_TOKENS = 512  # below this a GEMM of a small model runs at half its speed, so no micro-batches are cut further
 _INTERACTIVE_IN_A_ROW = 8  # then one micro-batch for waiting batch work, so that no flood of requests starves a job
 
 
