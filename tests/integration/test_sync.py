@@ -49,7 +49,7 @@ def ask(rig: Rig) -> Iterator[Ask]:
         assert dispatch.connection().blpop([call.reply_key], timeout=4) is not None  # the acknowledgement
         for _ in range(10):
             if reply := dispatch.connection().blpop([call.reply_key], timeout=2):
-                return SyncReply.from_json(json.loads(reply[1]))  # type: ignore[index]
+                return SyncReply.from_json(json.loads(reply[1]))
         raise AssertionError("no reply came")
 
     yield run
