@@ -71,7 +71,7 @@ def _workers() -> Iterator[Metric]:
             if isinstance(value, dict):
                 for part, number in value.items():
                     labels = {"worker": worker.name, "cache": name.removesuffix("_cache")}
-                    _add(families, f"cache_{part}", f"Embedding cache: {part}.", number, part in CACHE_GAUGES, **labels)
+                    _add(families, f"cache_{part}", f"Caches by tier: {part}.", number, part in CACHE_GAUGES, **labels)
             else:
                 what = f"Engine: {name.replace('_', ' ')}."
                 _add(families, f"engine_{name}", what, value, name in ENGINE_GAUGES, worker=worker.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-PAYLOAD_VERSION = 2
+PAYLOAD_VERSION = 3
 
 
 class PayloadError(ValueError):
@@ -31,15 +31,19 @@ class SyncOptions:
     instruction: str = ""
     use_activation: bool = True
     labels: list[str] = field(default_factory=list)
-    label_token_ids: list[int] = field(default_factory=list)
+    label_token_ids: list[int | list[int]] = field(default_factory=list)
     apply_softmax: bool = True
     item_first: bool = False
     template: str = ""
+    add_special_tokens: bool = True
+    long_documents: str = "truncate"  # truncate | chunk_max
+    chunk_overlap: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """``deadline`` is on Redis's clock (seconds), the one clock that both sides can read."""
+    """``deadline`` is on Redis's clock (seconds), the one clock that both sides can read. Either side of the pairs is
+    texts or token ids; the other list is then empty."""
 
     reply_key: str
     model_id: str
@@ -48,6 +52,9 @@ class SyncRequest:
     documents: list[str]
     pairing: str  # matrix | pairwise
     deadline: float
+    query_ids: list[list[int]] = field(default_factory=list)
+    document_ids: list[list[int]] = field(default_factory=list)
+    cache_salt: str = ""  # whose request it is: only those of one salt share what a generative model keeps of prompts
     request_id: str = ""
     options: SyncOptions = field(default_factory=SyncOptions)
     version: int = PAYLOAD_VERSION
@@ -82,6 +89,7 @@ class SyncReply:
     truncated_tokens: list[int] = field(default_factory=list)
     query_truncated_tokens: list[int] = field(default_factory=list)
     labels: SyncLabels | None = None
+    best_windows: list[list[int]] | None = None  # chunk_max: [start, end] in each pair's document
     scale: str = ""
     prompt_tokens: int = 0
     cached_documents: int = 0

@@ -35,6 +35,7 @@ def chunk_request(chunk: Chunk, *, model_name: str, cancelled: threading.Event) 
         documents=documents,
         pairing=Pairing.MATRIX,
         priority=Priority.BATCH,
+        cache_salt=str(job.team_id),
         cancelled=cancelled,
     )
 

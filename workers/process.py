@@ -33,6 +33,25 @@ LOAD_SECONDS: Final = 600.0  # a load is one long step: it may take this long be
 EXIT_REPLACED: Final = 3
 
 
+def device_problem(device: str) -> str:
+    """Why no model with the device ``auto`` can be loaded on ``device`` in this process; empty where nothing is wrong.
+
+    The worker runs all the same: it reports, serves models registered for the CPU, and refuses the others in words.
+    """
+    if not device.startswith("cuda"):
+        return ""
+    import torch
+
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(device.partition(":")[2] or 0) < seen:
+        return ""
+    devices = {0: "no CUDA device", 1: "one CUDA device, cuda:0"}.get(seen, f"CUDA devices up to cuda:{seen - 1}")
+    return (
+        f"DEVICE is '{device}', but this process sees {devices}. Models whose own device is auto cannot be loaded "
+        "here. Start the worker with DEVICE=auto or cpu, or give it the GPU."
+    )
+
+
 class WorkerProcess:
     """Everything this process runs."""
 
@@ -55,6 +74,9 @@ class WorkerProcess:
         self.heartbeat.start()
         from workers.engine import Engine
 
+        self.problem = device_problem(device)
+        if self.problem:
+            logger.error("worker %s: %s", name, self.problem)
         self.engine = Engine(
             EngineConfig(
                 device=device,
@@ -122,6 +144,7 @@ class WorkerProcess:
             "models": self.host.names(),
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
+            **({"problem": self.problem} if self.problem else {}),
         }
 
     def _patience(self) -> float | None:

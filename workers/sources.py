@@ -38,6 +38,7 @@ def model_spec(model: ScoringModel) -> ModelSpec:
         template=model.template,
         labels=tuple(model.labels),
         positive_class=model.positive_class,
+        weights=(model.weights[0], model.weights[1], model.weights[2]) if model.weights else None,
         check_order=model.self_test_mode == SelfTestMode.FULL,
     )
 

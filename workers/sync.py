@@ -28,6 +28,7 @@ from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.types import (
     ItemStatus,
     LabelScores,
+    LongDocuments,
     Pairing,
     Priority,
     ScoringOptions,
@@ -142,6 +143,9 @@ class SyncDesk:
             model=ready.result(),
             queries=tuple(hand.call.queries),
             documents=tuple(hand.call.documents),
+            query_ids=tuple(map(tuple, hand.call.query_ids)),
+            document_ids=tuple(map(tuple, hand.call.document_ids)),
+            cache_salt=hand.call.cache_salt,
             pairing=pairing,
             priority=Priority.INTERACTIVE,
             deadline=hand.deadline,
@@ -220,10 +224,13 @@ def _options(call: SyncRequest) -> tuple[Pairing, ScoringOptions]:
             instruction=given.instruction,
             use_activation=given.use_activation,
             labels=tuple(given.labels),
-            label_token_ids=tuple(given.label_token_ids),
+            label_token_ids=tuple(each if isinstance(each, int) else tuple(each) for each in given.label_token_ids),
             apply_softmax=given.apply_softmax,
             item_first=given.item_first,
             template=given.template,
+            add_special_tokens=given.add_special_tokens,
+            long_documents=LongDocuments(given.long_documents),
+            chunk_overlap=given.chunk_overlap,
         )
         return Pairing(call.pairing), options
     except ValueError as error:
@@ -239,6 +246,7 @@ def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
         truncated_tokens=output.truncated_tokens.tolist(),
         query_truncated_tokens=output.query_truncated_tokens.tolist(),
         labels=_labels(output.labels) if output.labels else None,
+        best_windows=None if output.best_windows is None else output.best_windows.tolist(),
         scale=output.scale,
         prompt_tokens=output.prompt_tokens,
         cached_documents=output.cached_documents,

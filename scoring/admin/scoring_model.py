@@ -23,7 +23,7 @@ from scoring.services.registry import model_change, model_check, model_disable, 
 
 SETTINGS = (
     "name", "kind", "source", "gguf_file", "device", "dtype", "max_length", "gpu_maxsim", "template", "labels",
-    "positive_class",
+    "positive_class", "weights",
 )  # fmt: skip
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")
 
@@ -37,7 +37,14 @@ class ScoringModelForm(forms.ModelForm[ScoringModel]):
         widgets: ClassVar = {
             "source": forms.TextInput(attrs={"class": "vLargeTextField"}),
             "labels": forms.Textarea(attrs={"rows": 2}),
+            "weights": forms.Textarea(attrs={"rows": 1}),
         }
+
+    def clean_labels(self) -> Any:
+        return self.cleaned_data["labels"] or []  # an emptied box is no list to the field
+
+    def clean_weights(self) -> Any:
+        return self.cleaned_data["weights"] or []
 
     def clean(self) -> dict[str, Any] | None:
         """The registry's own rules, said beside the field they are about."""

@@ -10,8 +10,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, TextField
-from scoring.api.items import DocumentsField, id_of
+from assay.api.serializers import StrictBooleanField, TextField
+from scoring.api.items import id_of
 from scoring.api.openapi import SCORED, operation
 from scoring.api.synchronous import (
     ABOUT_EXAMPLE,
@@ -27,6 +27,7 @@ from scoring.api.synchronous import (
     scored,
     validated,
 )
+from scoring.api.token_ids import ItemsField, LabelIdsField, QueryField
 from scoring.payloads import SyncLabels
 from scoring.selectors.models import GENERATIVE
 from scoring.services.scoring import decimal
@@ -38,18 +39,21 @@ class GenerativeSerializer(ScoringSerializer):
     documents_field = "items"
     aliases: ClassVar[Mapping[str, str]] = {"documents": "items", "texts": "items"}
 
-    query = TextField()
-    items = DocumentsField()
+    query = QueryField(help_text="A text, or token ids, which are joined with the items as they are")
+    items = ItemsField(help_text="Texts and objects, or lists of token ids; then no template is used")
     labels = serializers.ListField(
         child=TextField(allow_blank=False), required=False, min_length=1, max_length=MAX_LABELS,
         help_text="The answers to weigh, the one that counts as the score first; absent: the model's own",
     )  # fmt: skip
     label_token_ids = serializers.ListField(
-        child=StrictIntegerField(min_value=0), required=False, min_length=1, max_length=MAX_LABELS,
-        help_text="The same as token ids",
+        child=LabelIdsField(), required=False, min_length=1, max_length=MAX_LABELS,
+        help_text="The same as token ids: one each, or a list for a label of several tokens",
     )  # fmt: skip
     apply_softmax = StrictBooleanField(default=True, help_text="Among the labels; false: among the whole vocabulary")
     item_first = StrictBooleanField(default=False)
+    add_special_tokens = StrictBooleanField(
+        default=True, help_text="To a query given as text beside items given as token ids"
+    )
     template = TextField(default="", help_text="Jinja with {{ query }} and {{ item }}; absent: the model's own")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -57,12 +61,14 @@ class GenerativeSerializer(ScoringSerializer):
             message = "Both labels and label_token_ids were given; give one of them."
             raise serializers.ValidationError({"label_token_ids": [message]}, code="given_twice")
         for name in ("labels", "label_token_ids"):
-            values = attrs.get(name, [])
+            values = [tuple(each) if isinstance(each, list) else each for each in attrs.get(name, [])]
             if len(set(values)) < len(values):
                 raise serializers.ValidationError({name: ["A label is given more than once; give each one once."]})
             if len(values) == 1 and attrs["apply_softmax"]:
                 message = "One label alone always has the probability 1; give two, or set apply_softmax to false."
                 raise serializers.ValidationError({name: [message]})
+        if isinstance(attrs["items"][0], list):
+            return {**attrs, "texts": attrs["items"]}
         return super().validate(attrs)
 
 
@@ -89,7 +95,8 @@ class GenerativeView(ScoringView):
     @operation(
         "Ask a causal model about every item and read the labels' probabilities",
         description="The prompt is the template filled with the query and one item; only the item is ever cut. "
-        "`score` is the first label's probability; `labels` holds all of them.",
+        "`score` is the first label's probability; `labels` holds all of them. The logarithm of a label of several "
+        "tokens is the sum over its tokens. Query and items given as token ids are joined without a template.",
         request=GenerativeSerializer,
         request_example={
             "query": "Is this about cats?",
@@ -121,7 +128,7 @@ class GenerativeView(ScoringView):
     )
     def post(self, request: Request) -> Response:
         fields = validated(GenerativeSerializer, request)
-        names = ("labels", "label_token_ids", "apply_softmax", "item_first", "template")
+        names = ("labels", "label_token_ids", "apply_softmax", "item_first", "template", "add_special_tokens")
         options = options_of(fields, **{name: fields[name] for name in names if name in fields})
         answer = scored(request, fields, queries=[fields["query"]], options=options, kinds=GENERATIVE)
         data = [

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictNumberField, StrictSerializer, TextField
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
@@ -47,6 +47,7 @@ class CardSerializer(serializers.Serializer[Any]):
     is_default = serializers.BooleanField()
     labels = serializers.ListField(child=serializers.CharField())
     positive_class = serializers.CharField()
+    weights = serializers.ListField(child=serializers.FloatField())
     state = serializers.CharField(help_text="Such as 'ready on 2' or 'loaded on first use'")
     limits = LimitsSerializer()
 
@@ -71,6 +72,7 @@ CARD: Final = {
     "is_default": True,
     "labels": [],
     "positive_class": "",
+    "weights": [],
     "state": "ready on 1",
     "limits": {"max_documents_per_request": 1000, "max_body_bytes": 33554432, "max_timeout_ms": 120000},
 }
@@ -128,6 +130,11 @@ class ModelWriteSerializer(StrictSerializer):
     positive_class = TextField(
         default="", help_text="Of a cross-encoder with several labels: the one whose share is the score"
     )
+    weights = serializers.ListField(
+        child=StrictNumberField(), default=list,
+        help_text="Of a hybrid model, for the dense, the sparse and the late-interaction score; "
+        "empty: what its authors recommend",
+    )  # fmt: skip
     is_default = StrictBooleanField(default=False)
     self_test = serializers.ChoiceField(
         SelfTestMode.choices, default=SelfTestMode.FULL, source="self_test_mode",
@@ -159,6 +166,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     template = serializers.CharField()
     labels = serializers.ListField(child=serializers.CharField())
     positive_class = serializers.CharField()
+    weights = serializers.ListField(child=serializers.FloatField())
     is_default = serializers.BooleanField()
     self_test = serializers.ChoiceField(SelfTestMode.choices, source="self_test_mode")
     state = state_field(ModelState)()
@@ -189,6 +197,7 @@ MODEL: Final[dict[str, Any]] = {
     "template": "",
     "labels": [],
     "positive_class": "",
+    "weights": [],
     "is_default": True,
     "self_test": "full",
     "state": "registered",

@@ -19,7 +19,7 @@ from scoring.api.openapi import header
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import RERANKERS, model_for_request
-from scoring.services.scoring import ScoredItem, ScoringAnswer, scoring_run
+from scoring.services.scoring import ScoredItem, ScoringAnswer, Side, scoring_run
 from scoring.states import ItemStatus
 
 PHASES: Final = ("queue", "tokenise", "forward", "maxsim", "total")
@@ -56,6 +56,15 @@ class ScoringSerializer(StrictSerializer):
         required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
     )
 
+    long_documents = serializers.ChoiceField(
+        ["truncate", "chunk_max"], default="truncate",
+        help_text="Of documents over the model's limit: their beginning, or the best of windows over all of it",
+    )  # fmt: skip
+    chunk_overlap = StrictIntegerField(
+        default=64, min_value=0, max_value=2**31 - 1,
+        help_text="Tokens that a window of chunk_max shares with the one before; at most half of a window",
+    )  # fmt: skip
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         param = self.documents_field
         attrs["texts"] = ranked_texts(attrs[param], attrs["rank_fields"], param=param)
@@ -78,6 +87,8 @@ def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
         truncation=fields["truncation"],
         instruction=fields.get("instruction", ""),
         use_activation=fields.get("use_activation", True),
+        long_documents=fields["long_documents"],
+        chunk_overlap=fields["chunk_overlap"],
         **more,
     )
 
@@ -98,7 +109,7 @@ def scored(
     request: Request,
     fields: Mapping[str, Any],
     *,
-    queries: Sequence[str],
+    queries: Sequence[Side],
     pairing: str = "matrix",
     options: SyncOptions,
     kinds: Sequence[ModelKind] = RERANKERS,
@@ -163,6 +174,8 @@ def outcome(item: ScoredItem) -> dict[str, Any]:
     extras: dict[str, Any] = {"raw_score": item.raw_score, "status": str(item.status)}
     if item.truncated_tokens:
         extras["truncated_tokens"] = item.truncated_tokens
+    if item.window is not None:
+        extras["window"] = item.window
     if item.error:
         extras["error"] = item.error
     return extras
@@ -177,7 +190,7 @@ class UsageSerializer(serializers.Serializer[Any]):
 
 
 class AboutSerializer(serializers.Serializer[Any]):
-    scale = serializers.CharField(help_text="What the scores mean: cosine, maxsim, probability or logit")
+    scale = serializers.CharField(help_text="What the scores mean: cosine, dot, maxsim, fused, probability or logit")
     backend = serializers.CharField()
     dtype = serializers.CharField()
     revision = serializers.CharField(help_text="Hash of the model's files")
@@ -195,6 +208,11 @@ class OutcomeSerializer(serializers.Serializer[Any]):
     truncated_tokens = serializers.IntegerField(
         required=False, help_text="Tokens cut from the document; absent when none was"
     )
+    window = serializers.ListField(
+        child=serializers.IntegerField(), min_length=2, max_length=2, required=False,
+        help_text="With chunk_max: first and last-plus-one character of the part of the ranked text that the score is "
+        "from; of token ids, their positions",
+    )  # fmt: skip
     error = serializers.CharField(required=False, help_text="Code of what failed for this item alone")
 
 

@@ -85,8 +85,19 @@ class MappingField(TextField):
         return mapping
 
 
+BODY_TYPES: Final = [parser.media_type for parser in UPLOAD_PARSERS if parser is not MultiPartParser]
+NO_FILE: Final = (
+    "The file is missing. Send it as the part 'file' of a multipart/form-data body, with a file name, or as the body "
+    f"itself with the Content-Type {', '.join(BODY_TYPES[:-1])} or {BODY_TYPES[-1]}."
+)
+
+
 class PreviewUploadSerializer(StrictSerializer):
-    file = serializers.FileField(allow_empty_file=True, help_text="CSV, TSV or JSON lines in UTF-8")
+    file = serializers.FileField(
+        allow_empty_file=True,
+        help_text="CSV, TSV or JSON lines in UTF-8",
+        error_messages={"required": NO_FILE, "null": NO_FILE, "invalid": NO_FILE},
+    )
     mapping = MappingField(
         required=False, help_text='JSON: field to column, such as {"text": "body"}; what is left out is guessed'
     )
@@ -113,7 +124,7 @@ PREVIEW_PARAMETERS: Final = (OpenApiParameter("mapping", str, description="Of a 
 
 def upload_request(form: type[StrictSerializer]) -> dict[str, Any]:
     """The request of an upload, for the schema."""
-    bodies = {parser.media_type: OpenApiTypes.BINARY for parser in UPLOAD_PARSERS if parser is not MultiPartParser}
+    bodies = dict.fromkeys(BODY_TYPES, OpenApiTypes.BINARY)
     return {"multipart/form-data": form, **bodies}
 
 

@@ -36,7 +36,9 @@ class WorkerSerializer(serializers.Serializer[Any]):
     progress = serializers.IntegerField(help_text="Micro-batches finished since the start")
     memory_bytes = serializers.IntegerField()
     in_hand = serializers.ListField(child=serializers.CharField(), help_text="Chunks being worked on")
-    statistics = serializers.DictField()
+    statistics = serializers.DictField(
+        help_text="At the last heartbeat; `problem` says why the worker cannot do what it was started for, if so"
+    )
     placements = LoadedSerializer(many=True)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Final
+
 from django.conf import settings
 from django.db import models
 
@@ -10,9 +12,16 @@ from scoring.states import ModelState
 
 class ModelKind(models.TextChoices):
     CROSS_ENCODER = "cross-encoder", "cross-encoder (query and document read together)"
-    BI_ENCODER = "bi-encoder", "bi-encoder (cosine)"
+    BI_ENCODER = "bi-encoder", "bi-encoder (cosine or dot product)"
     LATE_INTERACTION = "late-interaction", "late interaction (MaxSim)"
+    SPARSE = "sparse", "sparse (dot product of word weights)"
+    HYBRID = "hybrid", "hybrid (dense, sparse and late interaction together)"
+    LISTWISE = "listwise", "listwise (documents read together)"
     GENERATIVE = "generative", "generative (label probability)"
+
+
+# Kinds whose scores, or part of them, are MaxSim.
+WITH_MAXSIM: Final = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 
 
 class Dtype(models.TextChoices):
@@ -20,6 +29,7 @@ class Dtype(models.TextChoices):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+    INT8 = "int8", "int8 (linear layers, on the CPU)"
 
 
 class SelfTestMode(models.TextChoices):
@@ -44,7 +54,7 @@ class ScoringModel(models.Model):
         null=True, blank=True, help_text="tokens per text; empty: the limit that the model's folder states"
     )
     gpu_maxsim = models.BooleanField(
-        "GPU MaxSim", default=True, help_text="late interaction: score on the GPU where there is one"
+        "GPU MaxSim", default=True, help_text="late interaction and hybrid: MaxSim on the GPU where there is one"
     )
     template = models.TextField(blank=True, help_text="generative: Jinja text with {{ query }} and {{ item }}")
     labels = models.JSONField(default=list, blank=True, help_text='generative: such as ["yes", "no"]; positive first')
@@ -52,6 +62,12 @@ class ScoringModel(models.Model):
         max_length=100,
         blank=True,
         help_text="cross-encoders of two labels and more: the label whose share is the score",
+    )
+    weights = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="hybrid: of the dense, the sparse and the late-interaction score, such as [0.4, 0.2, 0.4]; "
+        "empty: what the model's authors recommend",
     )
     is_default = models.BooleanField(default=False, help_text="used when a request of this kind names no model")
 
@@ -88,3 +104,7 @@ class ScoringModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def has_maxsim(self) -> bool:
+        return self.kind in WITH_MAXSIM

@@ -14,7 +14,15 @@ from scoring.models.scoring_model import ModelKind
 from scoring.states import ModelState, PlacementState, WorkerState
 
 # The order in which an endpoint without a model looks for a default one.
-RERANKERS = (ModelKind.CROSS_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.BI_ENCODER, ModelKind.GENERATIVE)
+RERANKERS = (
+    ModelKind.CROSS_ENCODER,
+    ModelKind.LATE_INTERACTION,
+    ModelKind.HYBRID,
+    ModelKind.LISTWISE,
+    ModelKind.BI_ENCODER,
+    ModelKind.SPARSE,
+    ModelKind.GENERATIVE,
+)
 GENERATIVE = (ModelKind.GENERATIVE,)
 NAME: Final = re.compile(r"[-\w]{1,64}")
 
@@ -93,6 +101,7 @@ def model_card(model: Any) -> dict[str, Any]:
         "is_default": model.is_default,
         "labels": model.labels,
         "positive_class": model.positive_class,
+        "weights": model.weights,
         "state": state,
     }
 

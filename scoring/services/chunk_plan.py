@@ -17,10 +17,15 @@ class BlockSize:
 
 # Encoders pay per document and little per pair: few documents, all queries, so that each document is encoded once.
 # The others pay per pair and may share what prompts of one query begin with: one query, few documents.
+# Listwise models read the documents of a block together, and a score holds among those it was read with: one query with
+# as many documents as one prompt takes, so that no chunk is itself read in parts because of its number of documents.
 BLOCK_SIZES: Final = {
     ModelKind.CROSS_ENCODER: BlockSize(queries=1, documents=48),
     ModelKind.BI_ENCODER: BlockSize(queries=1024, documents=64),
     ModelKind.LATE_INTERACTION: BlockSize(queries=1024, documents=64),
+    ModelKind.SPARSE: BlockSize(queries=1024, documents=64),
+    ModelKind.HYBRID: BlockSize(queries=1024, documents=64),
+    ModelKind.LISTWISE: BlockSize(queries=1, documents=125),
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
 }
 

@@ -109,6 +109,7 @@ def model_snapshot(model: ScoringModel) -> dict[str, Any]:
         "template": model.template,
         "labels": model.labels,
         "positive_class": model.positive_class,
+        "weights": model.weights,
         "scale": model.facts.get("scale", ""),
         "truncation": "document",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from typing import Any, Final
@@ -16,7 +17,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import ScoringModel, Worker
-from scoring.models.scoring_model import ModelKind
+from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
 from scoring.services.transitions import transition, transition_record
 from scoring.states import ModelState
@@ -27,7 +28,7 @@ MAX_INTERRUPTIONS: Final = 2
 DECIDES_SCORES: Final = frozenset(
     (
         "source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "positive_class",
-        "self_test_mode",
+        "weights", "self_test_mode",
     )
 )  # fmt: skip
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
@@ -202,6 +203,8 @@ def model_check(model: ScoringModel) -> None:
         raise _invalid(name, f"'{name}' is {getattr(model, name)!r}: {messages[0]}") from error
     if not DEVICE.fullmatch(model.device):
         raise _invalid("device", f"'device' is {model.device!r}; give auto, cpu, cuda or cuda:N")
+    if model.dtype == Dtype.INT8 and model.device.startswith("cuda"):
+        raise _invalid("dtype", f"int8 runs on the CPU only, and 'device' is {model.device!r}; give another dtype")
     if not isinstance(model.labels, list) or not all(isinstance(label, str) and label for label in model.labels):
         raise _invalid("labels", f"'labels' is {model.labels!r}; give a list of texts, the positive one first")
     if model.kind == ModelKind.GENERATIVE and len(model.labels) < 2:
@@ -212,6 +215,21 @@ def model_check(model: ScoringModel) -> None:
         raise _invalid(
             "positive_class", f"A positive class belongs to cross-encoders; '{model.name}' is a {model.kind}"
         )
+    if model.weights and model.kind != ModelKind.HYBRID:
+        raise _invalid("weights", f"Weights belong to hybrid models; '{model.name}' is a {model.kind}")
+    if model.weights != [] and not _are_weights(model.weights):
+        raise _invalid(
+            "weights",
+            f"'weights' is {model.weights!r}; give three numbers of 0 and more, not all 0: for the dense, the sparse "
+            "and the late-interaction score",
+        )
+
+
+def _are_weights(given: Any) -> bool:
+    if not isinstance(given, list) or len(given) != 3:
+        return False
+    numbers = all(isinstance(weight, int | float) and not isinstance(weight, bool) for weight in given)
+    return numbers and all(0 <= weight < math.inf for weight in given) and any(given)
 
 
 def _taken(model: ScoringModel) -> AssayError:

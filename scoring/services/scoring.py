@@ -13,6 +13,7 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring import dispatch
 from scoring.models import ScoreRequest, ScoringModel
+from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions, SyncReply, SyncRequest
 from scoring.ranking import number
 from scoring.selectors.workers import workers_alive
@@ -22,7 +23,16 @@ from scoring.states import ItemStatus
 CLIENT_FAULTS: Final = {
     "too_long": "documents",
     "bad_limit": "max_tokens_per_doc",
+    "bad_dimensions": "dimensions",
+    "unsupported_option": "long_documents",
+    "unsupported_task": "model",
     "no_instruction": "instruction",
+    "prompt_too_long": "instruction",
+    "no_room": "query",
+    "unequal_lengths": "queries",
+    "token_ids_refused": "items",
+    "text_and_token_ids": "items",
+    "unknown_prompt_token_id": "items",
     "bad_template": "template",
     "template_ignores_item_first": "template",
     "unsupported_tokenizer": "template",
@@ -46,6 +56,7 @@ BUSY: Final = {
     "cancelled": 503,
 }
 KEPT_RESULTS: Final = 1000
+Side = str | list[int]  # a text, or the token ids in its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class ScoredItem:
     status: ItemStatus
     error: str | None
     truncated_tokens: int
+    window: list[int] | None  # where in a long document its score is from
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +89,35 @@ def scoring_run(
     principal: Principal,
     endpoint: str,
     model: ScoringModel,
-    queries: Sequence[str],
-    documents: Sequence[str],
+    queries: Sequence[Side],
+    documents: Sequence[Side],
     pairing: str = "matrix",
     options: SyncOptions | None = None,
     timeout_ms: int | None = None,
     request_id: str = "",
 ) -> ScoringAnswer:
-    """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it.
+    """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
+    side is texts only or token ids only.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
     503 ``no_worker``, 504 ``deadline_exceeded``. Refusals are stored too.
     """
+    options = options or SyncOptions()
     _check_size(queries, documents, pairing)
+    _check_options(model, options)
     call = SyncRequest(
         reply_key="",
         model_id=str(model.pk),
         model_name=model.name,
-        queries=list(queries),
-        documents=list(documents),
+        queries=[query for query in queries if isinstance(query, str)],
+        documents=[document for document in documents if isinstance(document, str)],
+        query_ids=[query for query in queries if not isinstance(query, str)],
+        document_ids=[document for document in documents if not isinstance(document, str)],
+        cache_salt=str(principal.team.pk),
         pairing=pairing,
         deadline=0.0,
         request_id=request_id,
-        options=options or SyncOptions(),
+        options=options,
     )
     row = ScoreRequest(
         team=principal.team,
@@ -114,7 +132,7 @@ def scoring_run(
         document_count=len(documents),
     )
     if settings.KEEP_REQUEST_TEXTS:
-        row.queries, row.documents = list(queries), list(documents)
+        row.queries, row.documents = call.queries, call.documents
     try:
         reply = _answered(call, timeout_ms)
     except AssayError as error:
@@ -146,18 +164,33 @@ def _answered(call: SyncRequest, timeout_ms: int | None) -> SyncReply:
         raise dispatch.no_worker(call.model_name, "no worker is running")
     reply = dispatch.model_call(call, timeout_seconds=seconds)
     if reply.error_code:
-        param = CLIENT_FAULTS.get(reply.error_code)
+        param = _param(reply)
         status = 422 if param else BUSY.get(reply.error_code, 500)
         retry_after = 2 if status in (429, 503) else None
         raise AssayError(reply.error_code, reply.error_message, status=status, param=param, retry_after=retry_after)
     return reply
 
 
+def _param(reply: SyncReply) -> str | None:
+    if reply.error_code == "unknown_prompt_token_id" and "queries[" in reply.error_message:
+        return "query"
+    return CLIENT_FAULTS.get(reply.error_code)
+
+
 def _items(reply: SyncReply) -> list[ScoredItem]:
+    windows: Sequence[list[int] | None] = reply.best_windows or [None] * len(reply.scores)
     return [
-        ScoredItem(index, decimal(score), decimal(raw), ItemStatus(status), reply.errors.get(str(index)), truncated)
-        for index, (score, raw, status, truncated) in enumerate(
-            zip(reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, strict=True)
+        ScoredItem(
+            index,
+            decimal(score),
+            decimal(raw),
+            ItemStatus(status),
+            reply.errors.get(str(index)),
+            truncated,
+            None if score is None else window,
+        )
+        for index, (score, raw, status, truncated, window) in enumerate(
+            zip(reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, windows, strict=True)
         )
     ]
 
@@ -167,7 +200,7 @@ def decimal(value: float | None) -> float | None:
     return None if value is None else number(np.float32(value))
 
 
-def _check_size(queries: Sequence[str], documents: Sequence[str], pairing: str) -> None:
+def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> None:
     limit = settings.MAX_DOCUMENTS_PER_REQUEST
     pairs = len(queries) * len(documents) if pairing == "matrix" else len(documents)
     if pairs > limit:
@@ -177,4 +210,16 @@ def _check_size(queries: Sequence[str], documents: Sequence[str], pairing: str) 
             status=413,
             param="documents",
             extra={"limit": limit},
+        )
+
+
+def _check_options(model: ScoringModel, options: SyncOptions) -> None:
+    """What the engine would pass over in silence."""
+    if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
+        raise AssayError(
+            "unsupported_option",
+            f"The model '{model.name}' ({model.kind}) puts no activation on its scores; use_activation: false is for "
+            "cross-encoders. Leave it out: raw_score holds what ranking uses.",
+            status=422,
+            param="use_activation",
         )

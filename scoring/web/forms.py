@@ -16,7 +16,11 @@ from scoring.states import SetState
 
 
 class FileForm(forms.Form):
-    file = forms.FileField(label="File", allow_empty_file=True)  # the import says more about an empty one
+    file = forms.FileField(
+        label="File",
+        allow_empty_file=True,  # the import says more about an empty one
+        error_messages={"required": "No file was chosen. Choose one, or drop it here."},
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

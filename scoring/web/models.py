@@ -18,7 +18,6 @@ from assay.api.principal import Principal
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.models import ScoringModel, Transition
-from scoring.models.scoring_model import ModelKind
 from scoring.selectors.models import models_with_placements
 from scoring.selectors.placements import placements_of_model
 from scoring.services.placements import model_load, model_reload, model_unload
@@ -74,7 +73,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             placements=placements_of_model(model),
             log=model_log(model),
             actions=BUTTONS,
-            late_interaction=model.kind == ModelKind.LATE_INTERACTION,
+            has_maxsim=model.has_maxsim,
             may_change=self.principal.may(Scope.MODELS_WRITE),
             **kwargs,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -26,8 +26,25 @@ COUNTERS = (
     ("truncations", "texts cut"),
     ("dropped", "dropped"),
     ("maxsim_fallbacks", "MaxSim fallbacks"),
+    ("label_fallbacks", "label fallbacks"),
     ("out_of_memory", "out of memory"),
 )
+
+# Caches in the order shown: the engine's name, a title, what an entry is.
+CACHES = (
+    ("document_cache", "Documents kept in memory", "texts"),
+    ("device_cache", "Documents kept on the GPU", "texts"),
+    ("disk_cache", "Documents kept on the disk", "texts"),
+    ("query_cache", "Queries kept in memory", "texts"),
+    ("prefix_cache", "Beginnings of prompts kept", "prefixes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLine:
+    title: str
+    noun: str
+    statistics: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +63,15 @@ class WorkerCard:
         return [(title, engine[name]) for name, title in COUNTERS if engine.get(name)]
 
     @property
-    def cache(self) -> dict[str, Any] | None:
-        return self.worker.statistics.get("engine", {}).get("document_cache")
+    def caches(self) -> list[CacheLine]:
+        """Those that hold or held something."""
+        engine = self.worker.statistics.get("engine", {})
+        lines = [CacheLine(title, noun, engine.get(name) or {}) for name, title, noun in CACHES]
+        return [line for line in lines if any(line.statistics.get(part) for part in ("entries", "hits", "failures"))]
+
+    @property
+    def problem(self) -> str:
+        return self.worker.statistics.get("problem", "")
 
 
 def worker_cards() -> list[WorkerCard]:

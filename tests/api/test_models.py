@@ -33,7 +33,7 @@ def test_a_model_is_registered_and_waits_for_its_self_test(api: APIClient) -> No
         ({"kind": "reranker"}, "invalid_choice", "kind"),
         ({"positive_class": "relevant"}, "invalid_model", "positive_class"),
         ({"source": 7}, "invalid", "source"),
-        ({"dtype": "int8"}, "invalid_choice", "dtype"),
+        ({"dtype": "int4"}, "invalid_choice", "dtype"),
         ({"device": "tpu"}, "invalid_model", "device"),
         ({"max_length": 0}, "min_value", "max_length"),
         ({"gpu_maxsim": "yes"}, "invalid", "gpu_maxsim"),

@@ -220,7 +220,6 @@ def test_labels_are_all_answered(client: Client) -> None:
         ({"template": "{{ query }} without the other"}, "template"),
         ({"template": "{{ query.__class__ }} {{ item }}"}, "template"),
         ({"template": "{% for x in y %}"}, "template"),
-        ({"labels": ["yes", "incomprehensibilities"]}, "labels"),
         ({"label_token_ids": [1, 10**9]}, "label_token_ids"),
     ],
 )

@@ -116,3 +116,13 @@ def test_a_name_belongs_to_one_process(tmp_path: Path, monkeypatch: pytest.Monke
 def test_names_that_are_no_file_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(NameRefused, match="such as worker-1"), worker_identity(name, folder=tmp_path):
         pass
+
+
+def test_a_worker_without_the_gpu_it_was_started_for_says_so() -> None:
+    import torch
+
+    from workers.process import device_problem
+
+    absent = f"cuda:{torch.cuda.device_count()}"
+    assert f"DEVICE is '{absent}'" in device_problem(absent)
+    assert (device_problem("cpu"), device_problem("auto")) == ("", "")

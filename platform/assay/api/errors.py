@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -60,7 +60,7 @@ def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
 def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response:
     """DRF's hook. What nobody foresaw is a 500 with the request id; its cause goes to the log, not to the client."""
     request = context["request"]._request
-    error = as_assay_error(raised)
+    error = as_assay_error(raised, accepted=[parser.media_type for parser in context["view"].get_parsers()])
     headers = error_headers(error)
     if error.status >= 500 and not isinstance(raised, AssayError):
         log.error("unhandled_exception", path=request.path, exc_info=raised)
@@ -70,7 +70,8 @@ def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response
     return Response(error_body(error, request), status=error.status, headers=headers)
 
 
-def as_assay_error(raised: Exception) -> AssayError:
+def as_assay_error(raised: Exception, *, accepted: Sequence[str] = ("application/json",)) -> AssayError:
+    """``accepted`` media types, to name them where another one was sent."""
     match raised:
         case AssayError():
             return raised
@@ -85,7 +86,7 @@ def as_assay_error(raised: Exception) -> AssayError:
         case exceptions.MethodNotAllowed():
             return AssayError("method_not_allowed", str(raised.detail), status=405)
         case exceptions.UnsupportedMediaType():
-            return AssayError("unsupported_media_type", f"{raised.detail} Send application/json.", status=415)
+            return AssayError("unsupported_media_type", f"{raised.detail} Send {' or '.join(accepted)}.", status=415)
         case exceptions.ParseError():
             return AssayError("malformed_body", str(raised.detail), status=400)
         case exceptions.APIException():

@@ -46,6 +46,15 @@ class StrictIntegerField(serializers.IntegerField):
         return super().to_internal_value(data)
 
 
+class StrictNumberField(serializers.FloatField):
+    """A JSON number, whole or not: "0.5" and true are refused, not converted."""
+
+    def to_internal_value(self, data: Any) -> float:
+        if isinstance(data, bool) or not isinstance(data, int | float):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
 class StrictBooleanField(serializers.BooleanField):
     """true or false, nothing that merely resembles them."""
 

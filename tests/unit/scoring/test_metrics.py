@@ -8,13 +8,20 @@ from scoring.services.workers import worker_heartbeat, worker_move, worker_regis
 from scoring.states import WorkerState
 
 
-def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Client) -> None:
+def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Client, browser_client: Client) -> None:
     worker = worker_register(
         worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name="worker-7", host="here", pid=1, device="cpu"
     )
     worker_move(worker=worker, to=WorkerState.READY, reason="test")
     statistics = {
-        "engine": {"tokens": 12, "waiting_tokens": 3, "document_cache": {"bytes": 5, "hits": 2}},
+        "engine": {
+            "tokens": 12,
+            "waiting_tokens": 3,
+            "label_fallbacks": 8,
+            "document_cache": {"bytes": 5, "hits": 2},
+            "disk_cache": {"bytes": 6, "hits": 1},
+            "prefix_cache": {"bytes": 7, "entries": 3},
+        },
         "sync": {"answered": 4},
         "chunks": {"done": 6},
     }
@@ -29,9 +36,17 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Clie
         'assay_engine_waiting_tokens{worker="worker-7"} 3.0',
         'assay_cache_bytes{cache="document",worker="worker-7"} 5.0',
         'assay_cache_hits_total{cache="document",worker="worker-7"} 2.0',
+        'assay_cache_bytes{cache="disk",worker="worker-7"} 6.0',
+        'assay_cache_entries{cache="prefix",worker="worker-7"} 3.0',
+        'assay_engine_label_fallbacks_total{worker="worker-7"} 8.0',
         'assay_worker_sync_total{outcome="answered",worker="worker-7"} 4.0',
         'assay_worker_chunks_total{outcome="done",worker="worker-7"} 6.0',
     ):
         assert line in scraped, line
+    statistics["problem"] = "DEVICE is 'cuda', but"
+    worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
+    page = browser_client.get("/workers/").content.decode()
+    for words in ("Documents kept on the disk", "Beginnings of prompts kept", "label fallbacks", "DEVICE is"):
+        assert words in page, words
     worker_move(worker=worker, to=WorkerState.GONE, reason="test")
     assert "worker-7" not in client.get("/metrics").content.decode()
