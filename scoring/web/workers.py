@@ -30,20 +30,19 @@ COUNTERS = (
     ("out_of_memory", "out of memory"),
 )
 
-# Caches in the order shown: the engine's name, a title, what an entry is.
+# Caches in the order shown: the engine's name and a title.
 CACHES = (
-    ("document_cache", "Documents kept in memory", "texts"),
-    ("device_cache", "Documents kept on the GPU", "texts"),
-    ("disk_cache", "Documents kept on the disk", "texts"),
-    ("query_cache", "Queries kept in memory", "texts"),
-    ("prefix_cache", "Beginnings of prompts kept", "prefixes"),
+    ("document_cache", "Document cache, memory"),
+    ("device_cache", "Document cache, GPU"),
+    ("disk_cache", "Document cache, disk"),
+    ("query_cache", "Query cache"),
+    ("prefix_cache", "Prefix cache"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CacheLine:
     title: str
-    noun: str
     statistics: dict[str, int]
 
 
@@ -66,7 +65,7 @@ class WorkerCard:
     def caches(self) -> list[CacheLine]:
         """Those that hold or held something."""
         engine = self.worker.statistics.get("engine", {})
-        lines = [CacheLine(title, noun, engine.get(name) or {}) for name, title, noun in CACHES]
+        lines = [CacheLine(title, engine.get(name) or {}) for name, title in CACHES]
         return [line for line in lines if any(line.statistics.get(part) for part in ("entries", "hits", "failures"))]
 
     @property

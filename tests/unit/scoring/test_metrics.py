@@ -46,7 +46,7 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Clie
     statistics["problem"] = "DEVICE is 'cuda', but"
     worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
     page = browser_client.get("/workers/").content.decode()
-    for words in ("Documents kept on the disk", "Beginnings of prompts kept", "label fallbacks", "DEVICE is"):
+    for words in ("Document cache, disk", "Prefix cache", "label fallbacks", "DEVICE is"):
         assert words in page, words
     worker_move(worker=worker, to=WorkerState.GONE, reason="test")
     assert "worker-7" not in client.get("/metrics").content.decode()
