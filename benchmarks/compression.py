@@ -60,5 +60,6 @@ def main(folder: Path, cache: Path | None) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        sys.exit("Skipped: give the folder of the Cranfield collection (documents.jsonl, queries.jsonl, qrels.txt).")
+        print("Skipped: give the folder of the Cranfield collection (documents.jsonl, queries.jsonl, qrels.txt).")
+        sys.exit()
     main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)

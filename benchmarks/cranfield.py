@@ -63,4 +63,7 @@ def main(collection: Path, model: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        print("Skipped: give the folder of the Cranfield collection (documents.jsonl, queries.jsonl, qrels.txt).")
+        sys.exit()
     main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else bundled_model())

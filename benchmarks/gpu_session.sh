@@ -3,4 +3,5 @@
 # Needs torch, triton and transformers; no Django. PYTHON names the interpreter. --cpu: the same steps, tiny, anywhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-PYTHONPATH=. exec "${PYTHON:-python}" benchmarks/gpu_session.py "$@"
+[ -x .venv/bin/python ] && OWN=.venv/bin/python || OWN=python
+PYTHONPATH=. exec "${PYTHON:-$OWN}" benchmarks/gpu_session.py "$@"

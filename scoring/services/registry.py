@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import timedelta
 from typing import Any, Final
@@ -225,11 +224,14 @@ def model_check(model: ScoringModel) -> None:
         )
 
 
+_MOST_WEIGHT = 1e6  # their sum must stay a number
+
+
 def _are_weights(given: Any) -> bool:
     if not isinstance(given, list) or len(given) != 3:
         return False
     numbers = all(isinstance(weight, int | float) and not isinstance(weight, bool) for weight in given)
-    return numbers and all(0 <= weight < math.inf for weight in given) and any(given)
+    return numbers and all(0 <= weight <= _MOST_WEIGHT for weight in given) and any(given)
 
 
 def _taken(model: ScoringModel) -> AssayError:

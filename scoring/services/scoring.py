@@ -25,6 +25,7 @@ CLIENT_FAULTS: Final = {
     "bad_limit": "max_tokens_per_doc",
     "bad_dimensions": "dimensions",
     "unsupported_option": "long_documents",
+    "too_many_windows": "long_documents",
     "unsupported_task": "model",
     "no_instruction": "instruction",
     "prompt_too_long": "instruction",

@@ -222,3 +222,20 @@ def test_types_import_without_torch() -> None:
     code = "import sys, workers, workers.engine, workers.engine.types; sys.exit('torch' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_a_folder_without_a_tokenizer_or_with_half_its_weights_is_refused(
+    tiny_folders: dict[str, Path], tmp_path: Path
+) -> None:
+    engine = Engine(EngineConfig(threads=1))
+    bare, half = (shutil.copytree(tiny_folders["bert"], tmp_path / name) for name in ("bare", "half"))
+    for path in bare.glob("*"):
+        if path.name.startswith(("tokenizer", "vocab", "special")):
+            path.unlink()
+    weights = next(half.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    for folder, code in ((bare, "checkpoint_incomplete"), (half, "checkpoint_unreadable")):
+        with pytest.raises(EngineError) as refusal:
+            engine.load(ModelSpec("m", folder, ModelKind.BI_ENCODER))
+        assert refusal.value.code == code
+    engine.close()

@@ -206,3 +206,26 @@ def test_an_answer_behind_the_limit_is_found(minilm: Engine) -> None:
         assert chunked.raw_scores[0] > cut.raw_scores[0] + 0.1 and chunked.best_windows is not None
         start, end = chunked.best_windows[0].tolist()
         assert answer in documents[0][start:end] and start > 0
+
+
+def test_names_of_choices_are_as_good_as_the_choices(engine: Engine) -> None:
+    named = score(engine, "bi", QUERIES[:1], (LONG,), "matrix", long_documents="chunk_max")  # type: ignore[arg-type]
+    np.testing.assert_array_equal(named.scores, by_chunks(engine, "bi", QUERIES[:1], (LONG,)).scores)
+    assert named.best_windows is not None
+    with pytest.raises(EngineError, match="none of truncate, chunk_max"):
+        ScoringOptions(long_documents="windows")  # type: ignore[arg-type]
+
+
+def test_windows_of_a_document_are_bounded(engine: Engine) -> None:
+    with pytest.raises(EngineError, match="more than 1024 windows") as refusal:
+        by_chunks(engine, "bi", QUERIES[:1], ("river " * 4000,), max_tokens_per_document=2, chunk_overlap=0)
+    assert refusal.value.code == "too_many_windows"
+
+
+@pytest.mark.parametrize("model", KINDS)
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_leaves_nothing_is_refused_by_every_kind(engine: Engine, model: str, limit: int) -> None:
+    for side in ("query", "document"):
+        options: dict[str, Any] = {f"max_tokens_per_{side}": limit}
+        with pytest.raises(EngineError, match=f"{limit} tokens per {side} leaves nothing"):
+            score(engine, model, QUERIES[:1], (SHORT,), **options)

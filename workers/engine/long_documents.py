@@ -20,6 +20,7 @@ from workers.engine.texts.prompts import Side, sides
 from workers.engine.types import LongDocuments, Pairing, ScoringOptions, ScoringOutput, ScoringRequest
 
 Window = tuple[int, int]  # first and last-plus-one character; of token ids: first and last-plus-one id
+_MOST_WINDOWS = 1024  # of one document: half a million tokens for a model that reads 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,15 @@ def _windows(query: Side, document: Side, task: TaskRunner, options: ScoringOpti
     if not excess or most < 1:
         yield 0, len(document)
         return
-    start, end = 0, 0
+    start, end, count = 0, 0, 0
     while end < len(tokens):
+        count += 1
+        if count > _MOST_WINDOWS:
+            raise EngineError(
+                "too_many_windows",
+                f"A document of {len(tokens)} tokens makes more than {_MOST_WINDOWS} windows of {most}. Give a larger "
+                "max_tokens_per_document, a smaller chunk_overlap, or a shorter document.",
+            )
         end = min(start + most, len(tokens))
         # By itself a part may hold more tokens than it had in the whole.
         while end > start + 1 and (over := task.document_excess(query, _part(document, tokens, start, end), options)):

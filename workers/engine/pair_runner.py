@@ -77,7 +77,6 @@ class PairRunner(TaskRunner):
 
     def prepare(self, work: Work) -> None:
         request, options = work.scoring, work.scoring.options
-        _check_limits(options)
         pair_of, distinct = _distinct_pairs(request)
         limits = self._limits(options)
         pairs = self._layout.place(request.queries, request.documents, distinct, limits, options.instruction)
@@ -176,12 +175,6 @@ class PairRunner(TaskRunner):
             else:
                 pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, pieces)  # [n, E]
             return self._head.raw_scores(pooled)
-
-
-def _check_limits(options: ScoringOptions) -> None:
-    for side, limit in (("query", options.max_tokens_per_query), ("document", options.max_tokens_per_document)):
-        if limit is not None and limit < 1:
-            raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
 
 
 def _distinct_pairs(request: ScoringRequest) -> tuple[npt.NDArray[np.intp], list[tuple[int, int]]]:

@@ -99,6 +99,12 @@ class TaskRunner(ABC):
                 f"The model '{self.info.name}' ({self.info.kind}) does not score a query with documents; "
                 f"it can {', '.join(sorted(self.tasks))}.",
             )
+        for side, limit in (
+            ("query", request.options.max_tokens_per_query),
+            ("document", request.options.max_tokens_per_document),
+        ):
+            if limit is not None and limit < 1:
+                raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
         if request.options.instruction and not self.takes_instruction:
             raise EngineError(
                 "no_instruction",

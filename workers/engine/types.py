@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from workers.engine.errors import EngineError
 from workers.engine.model_types import Scale
 
 
@@ -65,6 +67,18 @@ class TextRole(StrEnum):
     DOCUMENT = "document"
 
 
+def _name_choices(given: Any, **choices: type[StrEnum]) -> None:
+    """Plain strings become the choices that they name, so that ``"chunk_max"`` is as good as the member."""
+    for name, kind in choices.items():
+        value = getattr(given, name)
+        try:
+            object.__setattr__(given, name, kind(value))
+        except ValueError as error:
+            raise EngineError(
+                "unknown_choice", f"{name} is {value!r}, which is none of {', '.join(kind)}. Give one of these."
+            ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class ScoringOptions:
     max_tokens_per_query: int | None = None
@@ -81,6 +95,9 @@ class ScoringOptions:
     add_special_tokens: bool = True  # generative: to a query given as text beside documents given as token ids
     long_documents: LongDocuments = LongDocuments.TRUNCATE
     chunk_overlap: int = 64  # tokens that a window shares with the one before; at most half of a window
+
+    def __post_init__(self) -> None:
+        _name_choices(self, truncation=Truncation, long_documents=LongDocuments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,9 @@ class ScoringRequest:
     query_ids: tuple[tuple[int, ...], ...] = ()
     document_ids: tuple[tuple[int, ...], ...] = ()
     cache_salt: str = ""  # generative: only requests of one salt share the prefixes that are kept between requests
+
+    def __post_init__(self) -> None:
+        _name_choices(self, pairing=Pairing)
 
     @property
     def query_count(self) -> int:
@@ -161,6 +181,9 @@ class PoolingOptions:
     normalize: bool | None = None  # None: as the checkpoint does
     use_activation: bool = True  # classification: shares; False: logits
 
+    def __post_init__(self) -> None:
+        _name_choices(self, truncation=Truncation)
+
 
 @dataclass(frozen=True, slots=True)
 class PoolingRequest:
@@ -174,6 +197,9 @@ class PoolingRequest:
     deadline: float | None = None  # time.monotonic()
     cancelled: threading.Event | None = None
     options: PoolingOptions = field(default_factory=PoolingOptions)
+
+    def __post_init__(self) -> None:
+        _name_choices(self, task=PoolingTask, role=TextRole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ Shapes: T tokens on the row, N sequences, E hidden, D token vector, n tokens of 
 
 from __future__ import annotations
 
-import math
 import pickle
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +33,7 @@ from workers.engine.sequence import Sequence
 from workers.engine.types import PoolingTask
 
 _WEIGHTS = (0.4, 0.2, 0.4)  # dense, sparse, multi-vector, as the family's authors recommend
+_MOST_WEIGHT = 1e6  # their sum must stay a number
 _PARTS = (Part.DENSE, Part.SPARSE, Part.TOKENS)
 
 
@@ -156,7 +156,7 @@ def read_linear(folder: Path, name: str, inputs: int, outputs: int | None = None
 
 def _shares(weights: tuple[float, float, float]) -> dict[Part, float]:
     """Of the parts that count; they sum to one, as the family's own score is a mean."""
-    if len(weights) != 3 or not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
+    if len(weights) != 3 or not all(0 <= w <= _MOST_WEIGHT for w in weights) or not any(weights):
         raise EngineError(
             "bad_weights",
             f"The weights {weights} cannot be used. Give three numbers of 0 and more, not all 0: for the dense, the "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import normalizers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 from transformers import PretrainedConfig as Config
@@ -41,6 +42,9 @@ _SAMPLES = (
     "Water boils.",
 )
 _LEAVE_VECTORS_ALONE = {"name", "folder", "device", "gpu_maxsim", "check_order", "golden_scores"}
+_TOKENIZER_FILES = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
 _UNLIMITED = 10**9  # tokenizers without a limit of their own say 1e30
 
 
@@ -88,7 +92,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         own = known_config(AutoConfig.from_pretrained(body_folder, local_files_only=True, trust_remote_code=False))
         tokenizer = read_tokenizer(body_folder)
         model = load_weights(body_folder, own, spec.kind, dtype)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
@@ -181,6 +185,11 @@ def resolve_max_length(wanted: int | None, folder: Path, config: Config) -> int:
 
 
 def read_tokenizer(folder: Path) -> TextTokenizer:
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):  # transformers would make one up
+        raise EngineError(
+            "checkpoint_incomplete",
+            f"{folder} has no tokenizer, none of {', '.join(_TOKENIZER_FILES)}. Save the checkpoint's own beside it.",
+        )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not getattr(tokenizer, "is_fast", False):
         raise EngineError(

@@ -50,5 +50,5 @@ def _read(path: Path) -> dict[str, Tensor]:
         return {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
     except (pickle.UnpicklingError, EOFError, RuntimeError, AttributeError) as error:
         raise EngineError(
-            "checkpoint_unreadable", f"{path} is not a table of tensors, and nothing else is read: {error}"
+            "checkpoint_unreadable", f"{path} is not a plain table of tensors, and nothing else is read from a pickle."
         ) from error

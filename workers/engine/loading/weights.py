@@ -69,7 +69,7 @@ def load_weights(folder: Path, config: PretrainedConfig, kind: ModelKind, dtype:
     if missing:
         raise EngineError(
             "missing_weights",
-            f"{folder} lacks weights that the {kind} needs, they would be random: {', '.join(missing[:8])}"
+            f"{folder} lacks weights that a {kind} model needs, they would be random: {', '.join(missing[:8])}"
             f"{' …' if len(missing) > 8 else ''}. Give a checkpoint trained for this kind.",
         )
     loaded: PreTrainedModel = model
