@@ -135,3 +135,9 @@ def test_unclear_folders_list_the_kinds(tmp_path: Path, files: Files) -> None:
     with pytest.raises(EngineError, match="cross-encoder, bi-encoder, late-interaction, sparse") as caught:
         detect_kind(tmp_path)
     assert caught.value.code == "unclear_kind"
+
+
+def test_a_broken_configuration_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(EngineError, match="not JSON"):
+        detect_kind(tmp_path)

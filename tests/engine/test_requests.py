@@ -229,3 +229,10 @@ def test_closing_answers_everything(tiny_folders: dict[str, Path]) -> None:
     assert all(error is None or (isinstance(error, EngineError) and error.code == "closed") for error in outcomes)
     with pytest.raises(EngineError, match="closed"):
         engine.submit(ScoringRequest("bi", ("a",), ("b",))).result(60)
+
+
+@pytest.mark.parametrize("name", ["late", "judge"])
+def test_dimensions_are_refused_where_there_is_no_dense_vector(tiny_engine: Engine, name: str) -> None:
+    request = ScoringRequest(name, ("river",), ("the river rose",), options=ScoringOptions(dimensions=8))
+    with pytest.raises(EngineError, match="Leave dimensions out"):
+        tiny_engine.submit(request).result(60)

@@ -59,9 +59,13 @@ def text(number: int, length: int) -> str:
     return " ".join(WORDS[(number * 7 + step * (number % 5 + 1)) % len(WORDS)] for step in range(length))
 
 
-def submitted(client: httpx.Client, model: str, *, chunks: int, length: int = 60, queries: int = 8) -> dict[str, Any]:
-    """A job of that many chunks: 64 documents each, of ``length`` words."""
-    documents = "".join(json.dumps({"id": n, "text": text(n, length)}) + "\n" for n in range(64 * chunks))
+def submitted(
+    client: httpx.Client, model: str, *, chunks: int, length: int = 60, queries: int = 8, distinct: bool = False
+) -> dict[str, Any]:
+    """A job of that many chunks: 64 documents each, of ``length`` words. Few of them differ, and what is known need not
+    be encoded, unless they are to be ``distinct``."""
+    texts = (text(n, length) + (f" {n}" if distinct else "") for n in range(64 * chunks))
+    documents = "".join(json.dumps({"id": n, "text": each}) + "\n" for n, each in enumerate(texts))
     asked = "".join(json.dumps({"id": n, "text": text(3 * n + 1, 5)}) + "\n" for n in range(queries))
     sets = {}
     for kind, content in (("document", documents), ("query", asked)):

@@ -46,20 +46,20 @@ def rerank(client: httpx.Client, model: str, **fields: object) -> httpx.Response
     return client.post("/rerank", json={"model": model, "query": "honey", "documents": documents, **fields})
 
 
-CHUNKS_FOR_TWO = 30
+CHUNKS_FOR_TWO = 16
 
 
 def test_a_killed_worker_changes_no_score(stack: Stack, rows: Rows) -> None:
     calm, shaken = registered(stack.client, "late-calm"), registered(stack.client, "late-shaken")
     # Long enough for both workers to have a part in it, however late the second one looks.
-    undisturbed = submitted(stack.client, calm, chunks=CHUNKS_FOR_TWO)
+    undisturbed = submitted(stack.client, calm, chunks=CHUNKS_FOR_TWO, length=40, distinct=True)
     assert finished(stack.client, undisturbed)["state"] == "completed"
 
     victim = stack.start_worker()
     wait_for(lambda: victim in rows.alive(), seconds=60, what="the second worker")
     checked(stack.client.post(f"/api/v1/models/{shaken}/load"))
     wait_for(lambda: ready_on(rows, shaken) == 2, seconds=60, what="the model on both workers")
-    job = submitted(stack.client, shaken, chunks=CHUNKS_FOR_TWO)
+    job = submitted(stack.client, shaken, chunks=CHUNKS_FOR_TWO, length=40, distinct=True)
     kill_in_mid_chunk(stack, rows, job, victim)
 
     assert finished(stack.client, job)["state"] == "completed"

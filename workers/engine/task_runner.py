@@ -36,6 +36,7 @@ class TaskRunner(ABC):
     tasks: Collection[PoolingTask] = ()  # what it does with single texts
     scores_pairs = True
     takes_instruction = False
+    takes_dimensions = False
     sample_tail = ""  # what a text must end with to give anything
     takes_token_ids = False
     room_depends_on_query = True  # of a document: query and document share the model's positions
@@ -105,6 +106,12 @@ class TaskRunner(ABC):
         ):
             if limit is not None and limit < 1:
                 raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
+        if request.options.dimensions is not None and not self.takes_dimensions:
+            raise EngineError(
+                "bad_dimensions",
+                f"The model '{self.info.name}' ({self.info.kind}) does not score by one dense vector that could be "
+                "shortened. Leave dimensions out.",
+            )
         if request.options.instruction and not self.takes_instruction:
             raise EngineError(
                 "no_instruction",

@@ -87,7 +87,10 @@ def read_tensors(folder: Path, names: set[str]) -> dict[str, Tensor]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Empty where there is no such file."""
-    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError as error:
+        raise EngineError("checkpoint_unreadable", f"{path} is not JSON: {error}. Fetch it again.") from error
     return content
 
 

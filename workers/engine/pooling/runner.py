@@ -59,6 +59,7 @@ class PoolingRunner(TaskRunner):
         self.sample_tail = recipe.sample_tail
         self._recipe = recipe
         self.takes_instruction = recipe.takes_instruction
+        self.takes_dimensions = recipe.weights.keys() == {Part.DENSE}
         self._model = checkpoint.runner
         self._tokenizer = checkpoint.tokenizer
         self._memory = self._model.device if self._model.device.type == "cuda" else None  # its own, not the host's
