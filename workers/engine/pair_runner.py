@@ -6,7 +6,6 @@ Shapes: T tokens on the row, n pairs of a micro-batch, E hidden, P pairs."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from workers.engine.forward.packed_batch import PackedBatch
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec, Scale
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
-from workers.engine.prompt_row import PromptRow, chained_sequences, name_prefixes
+from workers.engine.prompt_row import PromptRow, chained_sequences, name_prefixes, score_with_retry
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
 from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
@@ -95,14 +94,7 @@ class PairRunner(TaskRunner):
             work.pending.extend(self._sequences(work, members))
 
     def run(self, sequences: list[Sequence]) -> None:
-        started = time.monotonic()
-        failed = self._score(sequences, in_float32=False)
-        if failed and self._model.dtype != torch.float32:
-            self._counters.add(float32_retries=len(failed))
-            self._score(failed, in_float32=True)
-        elapsed = time.monotonic() - started
-        for work in {sequence.work for sequence in sequences}:
-            work.forward_seconds += elapsed
+        score_with_retry(sequences, self._score, self._model, self._counters)
 
     def finish(self, work: Work) -> ScoringOutput:
         results: PairResults = work.results

@@ -10,10 +10,14 @@ waits for the whole of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
+
+from workers.engine.counters import Counters
 from workers.engine.forward.kept_prefix import KeptPrefix, PrefixCache, PrefixKey, token_digest
 from workers.engine.forward.model_runner import ModelRunner
 from workers.engine.forward.packed_batch import Piece
@@ -98,6 +102,23 @@ def chained_sequences(
             Prompted(work, Role.PROMPT, index, chained.rest, prefix=chained.prefix, continuations=continuations)
         )
     return sequences
+
+
+class ScorePrompts(Protocol):
+    def __call__(self, sequences: list[Prompted], *, in_float32: bool) -> list[Prompted]:
+        """Score them; returns those that came out with numbers that are none."""
+
+
+def score_with_retry(sequences: list[Prompted], score: ScorePrompts, model: ModelRunner, counters: Counters) -> None:
+    """One micro-batch; what has no finite numbers is tried once more in float32, where that is wider."""
+    started = time.monotonic()
+    failed = score(sequences, in_float32=False)
+    if failed and model.dtype != torch.float32:
+        counters.add(float32_retries=len(failed))
+        score(failed, in_float32=True)
+    elapsed = time.monotonic() - started
+    for work in {sequence.work for sequence in sequences}:
+        work.forward_seconds += elapsed
 
 
 @dataclass(frozen=True, slots=True)

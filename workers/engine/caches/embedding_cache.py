@@ -6,11 +6,9 @@ there (no GPU, no folder) is None."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
 import torch
 
+from workers.engine.caches.byte_budget import ByteBudgetCache
 from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
 from workers.engine.caches.compression import compressed
 from workers.engine.caches.disk_tier import DiskTier
@@ -20,44 +18,8 @@ from workers.engine.statistics import CacheStatistics
 __all__ = ["CacheKey", "CachedEncoding", "EmbeddingCache", "MemoryTier", "content_digest"]
 
 
-class MemoryTier:
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
-        self._entries: OrderedDict[CacheKey, CachedEncoding] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._evictions = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: CacheKey) -> CachedEncoding | None:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                self._misses += 1
-                return None
-            self._hits += 1
-            self._entries.move_to_end(key)
-            return entry
-
-    def put(self, key: CacheKey, entry: CachedEncoding) -> None:
-        """Keep an entry. One larger than the whole budget is not kept."""
-        if entry.bytes > self._budget:
-            return
-        with self._lock:
-            replaced = self._entries.pop(key, None)
-            self._bytes += entry.bytes - (replaced.bytes if replaced else 0)
-            self._entries[key] = entry
-            while self._bytes > self._budget:
-                _, evicted = self._entries.popitem(last=False)
-                self._bytes -= evicted.bytes
-                self._evictions += 1
-
-    def clear(self, model: str) -> None:
-        with self._lock:
-            for key in [key for key in self._entries if key.model == model]:
-                self._bytes -= self._entries.pop(key).bytes
-
-    def statistics(self) -> CacheStatistics:
-        with self._lock:
-            return CacheStatistics(self._bytes, len(self._entries), self._hits, self._misses, self._evictions)
+class MemoryTier(ByteBudgetCache[CacheKey, CachedEncoding]):
+    """Encodings of texts, on one device or in host memory."""
 
 
 class EmbeddingCache:

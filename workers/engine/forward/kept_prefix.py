@@ -9,8 +9,6 @@ Shapes: T tokens on the row, J key heads, D head dim, n tokens of one prefix.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workers.engine.caches.byte_budget import ByteBudgetCache
 from workers.engine.errors import EngineError
-from workers.engine.statistics import CacheStatistics
 
 if TYPE_CHECKING:
     from workers.engine.forward.packed_batch import PackedBatch
@@ -50,46 +48,8 @@ def token_digest(token_ids: Sequence[int]) -> bytes:
     return hashlib.blake2b(np.asarray(token_ids, dtype=np.int64).tobytes(), digest_size=16).digest()
 
 
-class PrefixCache:
-    """Prefixes of all models within a byte budget, where their models compute; the least recently used goes first."""
-
-    def __init__(self, budget_bytes: int) -> None:
-        self._budget = budget_bytes
-        self._entries: OrderedDict[PrefixKey, KeptPrefix] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._evictions = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: PrefixKey) -> KeptPrefix | None:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                self._misses += 1
-                return None
-            self._hits += 1
-            self._entries.move_to_end(key)
-            return entry
-
-    def put(self, key: PrefixKey, entry: KeptPrefix) -> None:
-        """Keep an entry. One larger than the whole budget is not kept."""
-        if entry.bytes > self._budget:
-            return
-        with self._lock:
-            replaced = self._entries.pop(key, None)
-            self._bytes += entry.bytes - (replaced.bytes if replaced else 0)
-            self._entries[key] = entry
-            while self._bytes > self._budget:
-                _, evicted = self._entries.popitem(last=False)
-                self._bytes -= evicted.bytes
-                self._evictions += 1
-
-    def clear(self, model: str) -> None:
-        with self._lock:
-            for key in [key for key in self._entries if key.model == model]:
-                self._bytes -= self._entries.pop(key).bytes
-
-    def statistics(self) -> CacheStatistics:
-        with self._lock:
-            return CacheStatistics(self._bytes, len(self._entries), self._hits, self._misses, self._evictions)
+class PrefixCache(ByteBudgetCache[PrefixKey, KeptPrefix]):
+    """Prefixes of all models, where their models compute."""
 
 
 def keep_and_extend(module: nn.Module, key: Tensor, value: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
