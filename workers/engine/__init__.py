@@ -35,7 +35,15 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError, RequestCancelled
-from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale, SelfTestReport
+from workers.engine.model_types import (
+    CanaryReport,
+    MemoryEstimate,
+    ModelInfo,
+    ModelKind,
+    ModelSpec,
+    Scale,
+    SelfTestReport,
+)
 from workers.engine.statistics import EngineStatistics
 from workers.engine.types import (
     EncodingOutput,
@@ -61,6 +69,7 @@ if TYPE_CHECKING:
     from workers.engine.engine import Engine
 
 __all__ = [
+    "CanaryReport",
     "EncodingOutput",
     "EncodingRequest",
     "Engine",
@@ -69,6 +78,7 @@ __all__ = [
     "EngineStatistics",
     "ItemStatus",
     "LongDocuments",
+    "MemoryEstimate",
     "ModelInfo",
     "ModelKind",
     "ModelSpec",

@@ -19,9 +19,10 @@ from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.forward.kept_prefix import PrefixCache
 from workers.engine.kinds import build_runner, describe
 from workers.engine.loading.checkpoint import load_checkpoint
+from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
-from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
@@ -166,6 +167,19 @@ class Engine:
         model = self._model(name)
         return self._candidate(model.spec, model.task).self_test()
 
+    def canary(self, name: str, golden: tuple[float, ...] = ()) -> CanaryReport:
+        """Score the self-test's pairs once more, past all caches and behind interactive work, and compare them with
+        their ``golden`` scores, by default those of the model's registration; blocks."""
+        model = self._model(name)
+        candidate = self._candidate(model.spec, model.task, Priority.BATCH)
+        return candidate.canary(golden or model.spec.golden_scores)
+
+    def estimate(self, spec: ModelSpec) -> MemoryEstimate:
+        """What the model would take on its device at its peak, from its configuration alone; no weights are read.
+
+        Raises ``EngineError`` where the folder cannot be loaded for want of the files that say so."""
+        return estimate_memory(spec, self._config, models=len(self.models().keys() | {spec.name}))
+
     def statistics(self) -> EngineStatistics:
         counters, tasks = self._counters, self._live_tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
@@ -206,9 +220,12 @@ class Engine:
         for cache in self._caches.values():
             cache.close()
 
-    def _candidate(self, spec: ModelSpec, task: TaskRunner) -> Candidate:
+    def _candidate(self, spec: ModelSpec, task: TaskRunner, priority: Priority = Priority.INTERACTIVE) -> Candidate:
+        def submit(request: Any) -> Future[Any]:
+            return self._submit(replace(request, priority=priority), task, afresh=True)
+
         apart = replace(self._config, cache_folder=None)
-        return Candidate(spec, task, lambda request: self._submit(request, task, afresh=True), lambda: Engine(apart))
+        return Candidate(spec, task, submit, lambda: Engine(apart))
 
     def _model(self, name: str) -> LoadedModel:
         with self._models_lock:

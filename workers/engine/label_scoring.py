@@ -147,7 +147,7 @@ class LabelRunner(TaskRunner):
         prompts = [prompt for index in members if (prompt := results.prompts[index])]
         continuations = results.labels.continuations
         if self._model.execution == "packed":
-            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work)
             return chained_sequences(work, members, prompts, key_of, continuations)
         return [
             Sequence(work, Role.PROMPT, index, prompt.token_ids, continuations=continuations)

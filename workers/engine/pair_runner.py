@@ -138,7 +138,7 @@ class PairRunner(TaskRunner):
             key=lambda p: len(p[1].token_ids),
         )
         if self._shares_prefix:
-            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work)
             return chained_sequences(work, [index for index, _ in ordered], [pair for _, pair in ordered], key_of)
         return [
             Sequence(work, Role.PROMPT, index, pair.token_ids, token_types=pair.token_types) for index, pair in ordered
