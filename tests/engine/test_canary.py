@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,16 +51,16 @@ def test_weights_that_changed_in_memory_are_seen_though_every_cache_is_warm(engi
     engine.close()
 
 
-def test_it_runs_at_batch_priority_and_leaves_no_cache_entry(engine: Engine) -> None:
+def test_it_runs_at_batch_priority_and_leaves_no_cache_entry(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Priority] = []
     task = task_of(engine, "m")
     run = task.run
 
-    def watched(sequences: list) -> None:  # type: ignore[type-arg]
+    def watched(sequences: list[Any]) -> None:
         seen.extend(sequence.work.request.priority for sequence in sequences)
         run(sequences)
 
-    task.run = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(task, "run", watched)
     engine.canary("m")
     assert seen and set(seen) == {Priority.BATCH}
     statistics = engine.statistics()

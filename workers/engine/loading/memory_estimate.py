@@ -114,7 +114,7 @@ def _stored_numbers(path: Path) -> int:
 
 
 def _activations(kind: ModelKind, own: PretrainedConfig, config: EngineConfig, dtype: torch.dtype) -> MemoryPart:
-    """Of the largest micro-batch that may run: a text that is longer runs alone, so it may be larger than the budget."""
+    """Of a full micro-batch; not of a single text that is longer than the budget."""
     text: Any = own.get_text_config()
     hidden, heads = int(text.hidden_size), int(text.num_attention_heads)
     wide = int(getattr(text, "intermediate_size", None) or 4 * hidden)
