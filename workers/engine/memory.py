@@ -30,7 +30,7 @@ class MemoryMeter:
     process's resident memory had grown whenever ``note`` was called."""
 
     def __init__(self, device: torch.device) -> None:
-        give_memory_back()
+        _trim_heap()  # else what it takes would fill free blocks and not show
         self._device = device
         self._most = 0
         if device.type == "cuda":
@@ -64,10 +64,13 @@ def forget_frames(error: BaseException | None) -> None:
 def give_memory_back() -> None:
     """Collect cycles (modules refer to each other), then let the allocators return what they keep for later."""
     gc.collect()
-    if sys.platform == "linux":
-        # Reading a checkpoint leaves hundreds of megabytes of small free blocks that the C library would keep.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-        if trim is not None:
-            trim(0)
+    _trim_heap()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _trim_heap() -> None:
+    """Reading a checkpoint leaves hundreds of megabytes of small free blocks that the C library would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc only
+    if trim is not None:
+        trim(0)
