@@ -9,6 +9,7 @@ from scoring.models.query_set import Query, QuerySet
 from scoring.models.result import QueryResult
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.worker import Worker
@@ -26,6 +27,8 @@ __all__ = [
     "QuerySet",
     "ScoreRequest",
     "ScoringModel",
+    "Stage",
+    "StageMethod",
     "Transition",
     "Upload",
     "Worker",

@@ -35,7 +35,7 @@ def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
     if isinstance(uploaded, JudgementSet):
         return Job.objects.none()
     name = "document_set" if isinstance(uploaded, DocumentSet) else "query_set"
-    return Job.objects.filter(**{name: uploaded}).select_related("model", "document_set", "query_set", "created_by")
+    return Job.objects.filter(**{name: uploaded}).prefetch_related("stages__model")
 
 
 def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:
