@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from django.db.models import Count, F, Prefetch, Q, QuerySet, Sum
+from django.db.models import BinaryField, Count, F, Prefetch, Q, QuerySet, Sum
+from django.db.models.functions import Substr
 from django.utils import timezone
 
 from assay.api.principal import Principal
 from scoring.models import Chunk, Document, Job, QueryResult, Stage, Transition, Worker
+from scoring.models.chunk import BLOBS
 from scoring.ranking import POSITION, ScoreBlock, number, status_name
 from scoring.selectors.workers import workers_alive
 from scoring.states import ChunkState, ItemStatus, JobState, ModelState
+
+RANKING_ARRAYS: Final = {"positions": 4, "raw_scores": 4, "scores": 4, "statuses": 1}  # bytes per rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +109,12 @@ def job_log(job: Job) -> QuerySet[Transition]:
 
 def chunk_problems(job: Job) -> QuerySet[Chunk]:
     """Chunks that came back or failed, with why."""
-    return Chunk.objects.filter(job=job).exclude(cause="").defer("raw_scores", "scores", "statuses").order_by("index")
+    return Chunk.objects.filter(job=job).exclude(cause="").defer(*BLOBS).order_by("index", "pk")
 
 
 def results_of(stage: Stage) -> QuerySet[QueryResult]:
-    return QueryResult.objects.filter(stage=stage).select_related("query")
+    """Without the arrays, which may be large: ``ranked_documents`` reads the part of them that is shown."""
+    return QueryResult.objects.filter(stage=stage).select_related("query").defer(*RANKING_ARRAYS)
 
 
 def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None = 10) -> list[RankedDocument]:
@@ -121,21 +126,37 @@ def ranked_documents_of(
     job: Job, results: Sequence[QueryResult], *, start: int = 0, limit: int | None = 10
 ) -> list[list[RankedDocument]]:
     """The same ranks of each of ``results``; the documents of all of them are read at once."""
-    window = slice(start, None if limit is None else start + limit)
-    rankings = [Ranking.of(result) for result in results]
-    positions = {position for ranking in rankings for position in ranking.positions[window].tolist()}
+    parts = _ranking_parts(results, start, limit)
+    rankings = [parts[result.pk] for result in results]
+    positions = {position for ranking in rankings for position in ranking.positions.tolist()}
     found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
     documents = {document.position: document for document in found}
     return [
         [
             RankedDocument(
-                rank=rank + 1,
+                rank=start + place + 1,
                 document=documents[position],
-                score=number(ranking.block.activated[rank]),
-                raw_score=number(ranking.block.raw[rank]),
-                status=status_name(ranking.block.statuses[rank]),
+                score=number(ranking.block.activated[place]),
+                raw_score=number(ranking.block.raw[place]),
+                status=status_name(ranking.block.statuses[place]),
             )
-            for rank, position in enumerate(ranking.positions[window].tolist(), start=start)
+            for place, position in enumerate(ranking.positions.tolist())
         ]
         for ranking in rankings
     ]
+
+
+def _ranking_parts(results: Sequence[QueryResult], start: int, limit: int | None) -> dict[int, Ranking]:
+    """By row, ranks start + 1 … start + limit: only these bytes are read, however many documents are ranked."""
+
+    def part(column: str, size: int) -> Substr:
+        length = None if limit is None else limit * size
+        return Substr(column, start * size + 1, length, output_field=BinaryField())
+
+    columns = [part(column, size) for column, size in RANKING_ARRAYS.items()]
+    rows = QueryResult.objects.filter(pk__in=[result.pk for result in results]).values_list("pk", *columns)
+    parts = {}
+    for pk, positions, raw, scores, statuses in rows:
+        block = ScoreBlock.of_bytes(raw, scores, statuses, (len(statuses),))
+        parts[pk] = Ranking(np.frombuffer(positions, POSITION), block)
+    return parts

@@ -1,23 +1,30 @@
-"""From done chunks to rankings. Restartable and idempotent: rows are written again, the last move happens once."""
+"""From done chunks to rankings. Restartable and idempotent: rows are written again, the last move happens once.
+
+A stage is ranked window by window of queries, so that memory is bounded however large it is.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, Final
 
 import numpy as np
 from django.db import transaction
-from django.db.models import Exists, Max, Min, OuterRef
-from django.db.models.functions import Now
+from django.db.models import BinaryField, Count, Exists, F, Max, Min, OuterRef, Sum, Value
+from django.db.models.functions import Greatest, Least, Now, Substr
 
 from scoring import dispatch
 from scoring.models import Chunk, Job, Query, QueryResult, Stage
-from scoring.ranking import FLOAT, POSITION, ScoreBlock, ranked, same_scores
+from scoring.ranking import ABSENT, FLOAT, POSITION, ScoreBlock, ranked, same_scores
 from scoring.services.stages import OPEN_STATES, stage_open
 from scoring.services.transitions import transition
 from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobState, StageState
 
 ACTOR = "reconciler"
-OPEN_CHUNKS = (ChunkState.PENDING, ChunkState.LEASED)
+WINDOW_BYTES: Final = 256 << 20
+INSERT_BYTES: Final = 16 << 20
+CELL_BYTES: Final = 13  # of one pair while it is ranked, and at most when it is kept
+FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
 
 
@@ -26,8 +33,14 @@ def jobs_advance() -> int:
 
     Returns how many jobs were ended.
     """
-    open_chunks = Chunk.objects.filter(stage=OuterRef("pk"), state__in=OPEN_CHUNKS)
-    ready = Stage.objects.filter(state=StageState.RUNNING, job__state__in=ADVANCING).filter(~Exists(open_chunks))
+    chunks = Chunk.objects.filter(stage=OuterRef("pk"))
+    # Two questions, each answered by a small index of its own; asked as one, every chunk would be looked at.
+    ready = Stage.objects.filter(
+        ~Exists(chunks.filter(state=ChunkState.PENDING)),
+        ~Exists(chunks.filter(state=ChunkState.LEASED)),
+        state=StageState.RUNNING,
+        job__state__in=ADVANCING,
+    )
     for stage in ready.select_related("job", "model").order_by("job", "index"):
         stage_finish(stage)
     open_stages = Stage.objects.filter(job=OuterRef("pk"), state__in=OPEN_STATES)
@@ -40,10 +53,10 @@ def stage_finish(stage: Stage) -> bool:
     others = job.stages.filter(state__in=OPEN_STATES).exclude(pk=stage.pk)
     if job.state == JobState.RUNNING and not others.exists():
         transition(job, JobState.FINALIZING, actor=ACTOR, reason="all chunks ended")
-    starts = Chunk.objects.filter(stage=stage).values_list("query_start", "query_count").order_by("query_start")
-    for query_start, query_count in starts.distinct():
+    width = stage.pair_count // job.query_count
+    for query_start in range(0, job.query_count, step := max(1, WINDOW_BYTES // (CELL_BYTES * width))):
         with transaction.atomic():
-            _rank_block(stage, query_start, query_count)
+            _rank_window(stage, query_start, min(query_start + step, job.query_count), width)
     figures = stage_statistics(stage)
     ended = transition(stage, StageState.DONE, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=figures)
     if ended:
@@ -77,46 +90,70 @@ def job_end(job: Job) -> bool:
     )
 
 
-def _rank_block(stage: Stage, query_start: int, query_count: int) -> None:
-    """Rankings of queries [query_start, +query_count) over all documents. Unscored chunks leave no results."""
-    chunks = list(
-        Chunk.objects.filter(stage=stage, query_start=query_start, state=ChunkState.DONE).order_by("document_start")
-    )
-    if not chunks:
-        return
-    parts = [ScoreBlock.unpack(chunk, (query_count, chunk.document_count)) for chunk in chunks]
-    positions = np.concatenate(
-        [np.arange(c.document_start, c.document_start + c.document_count) for c in chunks]
-    )  # [D]
-    raw = np.concatenate([part.raw for part in parts], axis=1)  # [Q, D]
-    activated = np.concatenate([part.activated for part in parts], axis=1)  # [Q, D]
-    statuses = np.concatenate([part.statuses for part in parts], axis=1)  # [Q, D]
+def _rank_window(stage: Stage, query_start: int, query_end: int, width: int) -> None:
+    """Rankings of queries [query_start, query_end), each over ``width`` documents. Unscored chunks leave no results."""
+    block = _scores(stage, query_start, query_end, width)
     queries = Query.objects.filter(
-        query_set=stage.job.query_set_id, position__gte=query_start, position__lt=query_start + query_count
+        query_set=stage.job.query_set_id, position__gte=query_start, position__lt=query_end
     ).order_by("position")
-    rows = []
-    for row, query in enumerate(queries):
-        order = ranked(raw[row])[: stage.top_k]
-        plain = same_scores(raw[row, order], activated[row, order])
-        rows.append(
-            QueryResult(
-                stage=stage,
-                query=query,
-                query_position=query.position,
-                kept=len(order),
-                scored=int(np.count_nonzero(~np.isnan(raw[row, order]))),
-                positions=positions[order].astype(POSITION).tobytes(),
-                raw_scores=raw[row, order].astype(FLOAT).tobytes(),
-                scores=b"" if plain else activated[row, order].astype(FLOAT).tobytes(),
-                statuses=statuses[row, order].tobytes(),
-            )
-        )
-    QueryResult.objects.filter(stage=stage, query_position__in=[result.query_position for result in rows]).delete()
-    QueryResult.objects.bulk_create(rows, batch_size=200)
+    QueryResult.objects.filter(stage=stage, query_position__gte=query_start, query_position__lt=query_end).delete()
+    results = (_result(stage, query, block, query.position - query_start) for query in queries.iterator(chunk_size=500))
+    at_once = max(1, INSERT_BYTES // (CELL_BYTES * min(width, stage.top_k or width)))
+    kept = filter(None, results)
+    while part := list(itertools.islice(kept, at_once)):
+        QueryResult.objects.bulk_create(part)
+
+
+def _scores(stage: Stage, query_start: int, query_end: int, width: int) -> ScoreBlock:
+    """[query_end - query_start, width]; of each chunk only the rows of these queries are read."""
+    block = ScoreBlock.blank((query_end - query_start, width))
+    chunks = Chunk.objects.filter(
+        stage=stage,
+        state__in=(ChunkState.DONE, ChunkState.FAILED),
+        query_start__lt=query_end,
+        query_start__gt=query_start - F("query_count"),
+    )
+    first = Greatest("query_start", Value(query_start))
+    cells = (Least(F("query_start") + F("query_count"), Value(query_end)) - first) * F("document_count")
+    skipped = (first - F("query_start")) * F("document_count")
+    slices = [
+        Substr(column, skipped * size + 1, cells * size, output_field=BinaryField())
+        for column, size in (("raw_scores", 4), ("scores", 4), ("statuses", 1))
+    ]
+    places = ("query_start", "query_count", "document_start", "document_count")
+    for state, start, queries, left, documents, *parts in chunks.values_list("state", *places, *slices).iterator(50):
+        begin, end = max(start, query_start) - query_start, min(start + queries, query_end) - query_start
+        place = np.s_[begin:end, left : left + documents]
+        if state == ChunkState.FAILED:
+            block.statuses[place] = FAILED
+            continue
+        part = ScoreBlock.of_bytes(*parts, shape=(end - begin, documents))
+        block.raw[place], block.activated[place], block.statuses[place] = part.raw, part.activated, part.statuses
+    return block
+
+
+def _result(stage: Stage, query: Query, block: ScoreBlock, row: int) -> QueryResult | None:
+    """The query's ranking, over the documents for which there is a pair in ``block`` [Q, D]."""
+    positions = np.flatnonzero(block.statuses[row] != ABSENT)  # [n]
+    if not len(positions):
+        return None
+    positions = positions[ranked(block.raw[row, positions])[: stage.top_k]]
+    raw, activated = block.raw[row, positions], block.activated[row, positions]
+    return QueryResult(
+        stage=stage,
+        query=query,
+        query_position=query.position,
+        kept=len(positions),
+        scored=int(np.count_nonzero(~np.isnan(raw))),
+        positions=positions.astype(POSITION).tobytes(),
+        raw_scores=raw.astype(FLOAT).tobytes(),
+        scores=b"" if same_scores(raw, activated) else activated.astype(FLOAT).tobytes(),
+        statuses=block.statuses[row, positions].tobytes(),
+    )
 
 
 def stage_statistics(stage: Stage) -> dict[str, Any]:
-    """Counts over all pairs, not only the kept ones; pairs of chunks that were never scored are ``not_scored``."""
+    """Counts over all pairs, not only the kept ones; ``not_scored`` are those that never came to be scored."""
     by_status = np.zeros(len(ITEM_STATUSES), dtype=np.int64)
     pairs = tokens = 0
     done = Chunk.objects.filter(stage=stage, state=ChunkState.DONE)
@@ -124,12 +161,16 @@ def stage_statistics(stage: Stage) -> dict[str, Any]:
         by_status += np.bincount(np.frombuffer(statuses, np.uint8), minlength=len(ITEM_STATUSES))
         pairs += len(statuses)
         tokens += report.get("prompt_tokens", 0)
+    failed = Chunk.objects.filter(stage=stage, state=ChunkState.FAILED).aggregate(
+        chunks=Count("pk"), pairs=Sum(F("query_count") * F("document_count"), default=0)
+    )
+    by_status[FAILED] += failed["pairs"]
     span = done.aggregate(first=Min("started_at"), last=Max("finished_at"))
     seconds = (span["last"] - span["first"]).total_seconds() if pairs else 0.0
     return {
         "pairs": dict(zip(map(str, ITEM_STATUSES), by_status.tolist(), strict=True)),
-        "not_scored": stage.pair_count - pairs,
-        "failed_chunks": Chunk.objects.filter(stage=stage, state=ChunkState.FAILED).count(),
+        "not_scored": stage.pair_count - pairs - failed["pairs"],
+        "failed_chunks": failed["chunks"],
         "prompt_tokens": tokens,
         "seconds": round(seconds, 3),
         "backends": sorted({b for b in done.values_list("report__backend", flat=True).distinct() if b}),

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from scoring.models import Chunk, Job, ScoringModel, Stage, StageMethod
 from scoring.services.chunk_plan import block_size, blocks
+from scoring.services.chunk_sizes import block_size_measured
 from scoring.services.transitions import transition, transition_record
 from scoring.states import StageState
 
@@ -64,16 +65,13 @@ def candidates_of(job: Job, plan: StagePlan, source: Stage | None) -> int:
 def stage_open(*, stage: Stage, actor: str) -> bool:
     """Cut the stage into chunks that workers may lease. False when it was opened before."""
     job = stage.job
+    counts = {"query_count": job.query_count, "document_count": stage.pair_count // job.query_count}
+    size = block_size_measured(model=stage.model, **counts)
     with transaction.atomic():
         if not transition(stage, StageState.RUNNING, actor=actor, reason="candidates known", started_at=Now()):
             return False
-        grid = enumerate(
-            blocks(
-                query_count=job.query_count,
-                document_count=stage.pair_count // job.query_count,
-                size=block_size(stage.model),
-            )
-        )
+        Stage.objects.filter(pk=stage.pk).update(query_block=size.queries, document_block=size.documents)
+        grid = enumerate(blocks(size=size, **counts))
         while part := list(itertools.islice(grid, CHUNK_BATCH)):
             Chunk.objects.bulk_create(
                 Chunk(

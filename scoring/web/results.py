@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 
 from scoring.models import QueryResult, Stage
-from scoring.selectors.jobs import RankedDocument, Ranking, ranked_documents, results_of
+from scoring.selectors.jobs import RankedDocument, ranked_documents, results_of
 
 QUERIES_PER_PAGE = 25
 HITS_PER_PAGE = 10
@@ -61,7 +61,7 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
 
 
 def _queries(stage: Stage, search: str) -> QuerySet[QueryResult]:
-    listed = results_of(stage).defer("positions", "raw_scores", "scores", "statuses").order_by("query_position")
+    listed = results_of(stage).order_by("query_position")
     return (
         listed.filter(Q(query__text__icontains=search) | Q(query__external_id__icontains=search)) if search else listed
     )
@@ -77,11 +77,9 @@ def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult
 
 
 def _hits(result: QueryResult, *, start: int) -> list[Hit]:
-    best = float(Ranking.of(result).block.activated[0]) if result.scored else 0.0
-    return [
-        Hit(document, _share(document.score, best))
-        for document in ranked_documents(result, start=start, limit=HITS_PER_PAGE)
-    ]
+    hits = ranked_documents(result, start=start, limit=HITS_PER_PAGE)
+    best = hits[0].score if start == 0 and hits else ranked_documents(result, limit=1)[0].score
+    return [Hit(document, _share(document.score, best or 0.0)) for document in hits]
 
 
 def _share(score: float | None, best: float) -> float:

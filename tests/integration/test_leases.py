@@ -15,7 +15,6 @@ from assay.api.principal import Principal
 from scoring.models import Chunk, ScoringModel, Transition, Worker
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import (
-    MAX_ATTEMPTS,
     chunk_complete,
     chunk_give_back,
     chunk_lease,
