@@ -13,6 +13,7 @@ from scoring.states import ITEM_STATUSES, ItemStatus
 Floats = npt.NDArray[np.float32]
 FLOAT = np.dtype("<f4")
 POSITION = np.dtype("<i4")
+FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
 ABSENT: Final = 255  # status of a cell that is no pair: its query has fewer candidates than the block is wide
 
 

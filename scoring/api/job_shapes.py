@@ -97,6 +97,7 @@ class RankedDocumentSerializer(serializers.Serializer[Any]):
     score = serializers.FloatField(allow_null=True)
     raw_score = serializers.FloatField(allow_null=True)
     status = serializers.ChoiceField(ItemStatus.choices)
+    error = serializers.CharField(required=False, help_text="Of a failed pair: a code such as worker_crashed")
     title = serializers.CharField(required=False)
     text = serializers.CharField(required=False)
 
@@ -159,6 +160,7 @@ def _document_body(row: RankedDocument, *, texts: bool) -> dict[str, Any]:
         "score": row.score,
         "raw_score": row.raw_score,
         "status": str(row.status),
+        **({"error": row.failure} if row.failure else {}),
     }
     return {**body, "title": row.document.title, "text": row.document.text} if texts else body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from django.utils import timezone
 from assay.api.principal import Principal
 from scoring.models import Chunk, Document, Job, QueryResult, Stage, Transition, Worker
 from scoring.models.chunk import BLOBS
-from scoring.ranking import POSITION, ScoreBlock, number, status_name
+from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
+from scoring.selectors.failures import failure_codes
 from scoring.selectors.workers import workers_alive
 from scoring.states import ChunkState, ItemStatus, JobState, ModelState
 
@@ -45,6 +46,7 @@ class RankedDocument:
     score: float | None
     raw_score: float | None
     status: ItemStatus
+    failure: str  # the code of what went wrong, where the status is failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +134,30 @@ def ranked_documents_of(
     found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
     documents = {document.position: document for document in found}
     return [
-        [
-            RankedDocument(
-                rank=start + place + 1,
-                document=documents[position],
-                score=number(ranking.block.activated[place]),
-                raw_score=number(ranking.block.raw[place]),
-                status=status_name(ranking.block.statuses[place]),
-            )
-            for place, position in enumerate(ranking.positions.tolist())
-        ]
-        for ranking in rankings
+        _ranked(ranking, documents, _failures(result, ranking), start)
+        for result, ranking in zip(results, rankings, strict=True)
     ]
+
+
+def _ranked(
+    ranking: Ranking, documents: Mapping[int, Document], failures: Mapping[int, str], start: int
+) -> list[RankedDocument]:
+    return [
+        RankedDocument(
+            rank=start + place + 1,
+            document=documents[position],
+            score=number(ranking.block.activated[place]),
+            raw_score=number(ranking.block.raw[place]),
+            status=status_name(ranking.block.statuses[place]),
+            failure=failures.get(position, ""),
+        )
+        for place, position in enumerate(ranking.positions.tolist())
+    ]
+
+
+def _failures(result: QueryResult, ranking: Ranking) -> dict[int, str]:
+    failed = ranking.positions[ranking.block.statuses == FAILED].tolist()
+    return failure_codes(result, failed) if failed else {}
 
 
 def _ranking_parts(results: Sequence[QueryResult], start: int, limit: int | None) -> dict[int, Ranking]:

@@ -40,8 +40,8 @@ def chunk_lease(*, worker: Worker, models: Collection[uuid.UUID] | None = None, 
     """Take the next pending chunk, of one of ``models`` if given; ``retrieval``: also of stages without a model.
 
     The stage comes first, by priority and fairness, then its next chunk: however many chunks wait, only the first few
-    of an index are looked at. SKIP LOCKED lets any number of workers take different chunks at once. The first lease of a
-    job starts it.
+    of an index are looked at. SKIP LOCKED lets any number of workers take different chunks at once. The first lease of
+    a job starts it.
     """
     with transaction.atomic():
         chunk = next(filter(None, map(_first_pending, _stages_in_turn(models, retrieval))), None)

@@ -15,7 +15,7 @@ from django.db.models.functions import Greatest, Least, Now, Substr
 
 from scoring import dispatch
 from scoring.models import Chunk, Job, Query, QueryResult, Stage
-from scoring.ranking import ABSENT, FLOAT, POSITION, ScoreBlock, ranked, same_scores
+from scoring.ranking import ABSENT, FAILED, FLOAT, POSITION, ScoreBlock, ranked, same_scores
 from scoring.services.stages import OPEN_STATES, stage_open
 from scoring.services.transitions import transition
 from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobState, StageState
@@ -24,7 +24,6 @@ ACTOR = "reconciler"
 WINDOW_BYTES: Final = 256 << 20
 INSERT_BYTES: Final = 16 << 20
 CELL_BYTES: Final = 13  # of one pair while it is ranked, and at most when it is kept
-FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
 
 
@@ -121,13 +120,14 @@ def _scores(stage: Stage, query_start: int, query_end: int, width: int) -> Score
         for column, size in (("raw_scores", 4), ("scores", 4), ("statuses", 1))
     ]
     places = ("query_start", "query_count", "document_start", "document_count")
-    for state, start, queries, left, documents, *parts in chunks.values_list("state", *places, *slices).iterator(50):
+    rows = chunks.values_list("state", *places, *slices).iterator(chunk_size=50)
+    for state, start, queries, left, documents, raw, scores, statuses in rows:
         begin, end = max(start, query_start) - query_start, min(start + queries, query_end) - query_start
         place = np.s_[begin:end, left : left + documents]
         if state == ChunkState.FAILED:
             block.statuses[place] = FAILED
             continue
-        part = ScoreBlock.of_bytes(*parts, shape=(end - begin, documents))
+        part = ScoreBlock.of_bytes(raw, scores, statuses, (end - begin, documents))
         block.raw[place], block.activated[place], block.statuses[place] = part.raw, part.activated, part.statuses
     return block
 

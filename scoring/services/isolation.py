@@ -27,7 +27,7 @@ def halves(chunk: Chunk) -> tuple[Block, Block] | None:
     if Chunk.objects.filter(stage=chunk.stage_id, attempts__gte=ATTEMPTS)[:SUSPECTS].count() >= SUSPECTS:
         return None
     block = Block(chunk.query_start, chunk.query_count, chunk.document_start, chunk.document_count)
-    for axis in _axes(block, Stage.objects.select_related("model").get(pk=chunk.stage_id)):
+    for axis in _axes(block, Stage.objects.select_related("model", "job").get(pk=chunk.stage_id)):
         if axis == Axis.DOCUMENTS and block.document_count > 1:
             return halves_by_documents(block)
         if axis == Axis.QUERIES and block.query_count > 1:
@@ -51,7 +51,9 @@ def _axes(block: Block, stage: Stage) -> tuple[Axis, ...]:
         return (Axis.DOCUMENTS,) if alone and stage.source_id is None else (Axis.DOCUMENTS, Axis.QUERIES)
     if documents_cleared and not queries_cleared:
         return (Axis.QUERIES,) if alone else (Axis.QUERIES, Axis.DOCUMENTS)
-    documents_less_cut = block.document_count * stage.query_block >= block.query_count * stage.document_block
+    whole_queries = min(stage.query_block, stage.job.query_count)
+    whole_documents = min(stage.document_block, stage.job.document_count)
+    documents_less_cut = block.document_count * whole_queries >= block.query_count * whole_documents
     return (Axis.DOCUMENTS, Axis.QUERIES) if documents_less_cut else (Axis.QUERIES, Axis.DOCUMENTS)
 
 

@@ -62,7 +62,7 @@ def test_a_model_that_cannot_be_loaded_fails_its_job_in_words(
     rig.batch.start()
     wait_for(lambda: ended(job))
     chunks = list(Chunk.objects.values_list("state", "attempts", "cause"))
-    assert chunks == [(ChunkState.FAILED, 3, ChunkCause.ITEM_ERROR)] * 2
+    assert chunks == [(ChunkState.FAILED, 1, ChunkCause.ITEM_ERROR)] * 2
     assert "there is no folder" in Chunk.objects.values_list("error", flat=True)[0]
 
 
