@@ -1,9 +1,10 @@
 """How fast chunks are leased while many wait, and how long a reconciler's round takes beside them.
 
-    DATABASE_URL=postgresql://… python benchmarks/lease.py [CHUNKS] [JOBS]
+    python benchmarks/lease.py [CHUNKS] [JOBS]
 
-Works in a database of its own on that server, which it creates and drops. Prints leases per second with 1, 4 and 16
-connections (each leases chunk after chunk for some seconds), and the median seconds of a round with 200 workers.
+Starts servers of its own, as the tests do, unless DATABASE_URL names one; works in a database that it creates and
+drops. Prints leases per second with 1, 4 and 16 connections (each leases chunk after chunk for some seconds), and what
+a round of the reconciler takes with 200 workers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import uuid
 from statistics import median
 
 import django
-from django.core.management import call_command
 from django.db import connection
 
 SECONDS = 3.0
@@ -103,7 +103,7 @@ def main(chunks: int, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "assay.settings.dev")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "assay.settings.test")
     django.setup()
     from django.test.utils import setup_databases, teardown_databases
 

@@ -7,11 +7,13 @@ turn out to take half or twice as long.
 from __future__ import annotations
 
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, OuterRef, QuerySet
+from django.db.models.functions import JSONObject
 
 from scoring.models import Chunk, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
@@ -37,7 +39,7 @@ def block_size_measured(*, model: ScoringModel | None, query_count: int, documen
     if model is None:
         return block_size(model)
     earlier = Stage.objects.filter(model=model, state__in=(StageState.RUNNING, StageState.DONE)).order_by("-pk")
-    paces = (_seconds_per_unit(stage) for stage in earlier.select_related("model")[:EARLIER_STAGES])
+    paces = map(_seconds_per_unit, _with_last_chunks(earlier)[:EARLIER_STAGES])
     pace = next(filter(None, paces), None)
     return _fitting(model, pace, query_count, document_count) if pace else block_size(model)
 
@@ -45,20 +47,31 @@ def block_size_measured(*, model: ScoringModel | None, query_count: int, documen
 def stages_fit_chunks() -> int:
     """Cut anew what waits in stages whose chunks take far too long or too short. Returns how many chunks were cut."""
     running = Stage.objects.filter(state=StageState.RUNNING, job__state__in=RUNNABLE, model__isnull=False)
-    return sum(_fit(stage) for stage in running.select_related("job", "model"))
+    return sum(map(_fit, _with_last_chunks(running)))
 
 
-def _fit(stage: Stage) -> int:
+def _fit(stage: Any) -> int:
     pace = _seconds_per_unit(stage)
-    if pace is None:
+    if pace is None or not stage.waiting:
         return 0
     queries, documents = stage.job.query_count, stage.pair_count // stage.job.query_count
     size = _fitting(stage.scorer, pace, queries, documents)
-    waiting = _pending(stage).values_list(F("query_count") * F("document_count"), flat=True)[:LAST_CHUNKS]
     wanted = min(size.queries, queries) * min(size.documents, documents)
-    if not waiting or 1 / FAR_OFF < median(waiting) / wanted < FAR_OFF:
+    if 1 / FAR_OFF < median(stage.waiting) / wanted < FAR_OFF:
         return 0
     return pending_cut_anew(stage=stage, size=size)
+
+
+def _with_last_chunks(stages: QuerySet[Stage]) -> QuerySet[Any]:
+    """``done``: seconds, queries and documents of the chunks done last; ``waiting``: pairs of the chunks to come."""
+    chunks = Chunk.objects.filter(stage=OuterRef("pk"))
+    done = chunks.filter(state=ChunkState.DONE, report__has_key="seconds").order_by("-finished_at")
+    facts = JSONObject(seconds="report__seconds", queries="query_count", documents="document_count")
+    pairs = F("query_count") * F("document_count")
+    return stages.select_related("job", "model").annotate(
+        done=ArraySubquery(done.values(facts=facts)[:LAST_CHUNKS]),
+        waiting=ArraySubquery(_pending(chunks).values(pairs=pairs)[:LAST_CHUNKS]),
+    )
 
 
 def pending_cut_anew(*, stage: Stage, size: BlockSize) -> int:
@@ -70,7 +83,9 @@ def pending_cut_anew(*, stage: Stage, size: BlockSize) -> int:
     with transaction.atomic():
         fields = "query_start", "query_count", "document_start", "document_count"
         rows = list(
-            _pending(stage).select_for_update(skip_locked=True).values_list("pk", "index", *fields)[:CUT_AT_ONCE]
+            _pending(stage.chunks.all())
+            .select_for_update(skip_locked=True)
+            .values_list("pk", "index", *fields)[:CUT_AT_ONCE]
         )
         new = cut_anew((Block(*row[2:]) for row in rows), size)
         if not rows or 1 / FAR_OFF < len(new) / len(rows) < FAR_OFF:
@@ -98,20 +113,18 @@ def pending_cut_anew(*, stage: Stage, size: BlockSize) -> int:
     return len(rows)
 
 
-def _pending(stage: Stage) -> QuerySet[Chunk]:
-    return Chunk.objects.filter(stage=stage, state=ChunkState.PENDING, attempts=0).order_by("index")
+def _pending(chunks: QuerySet[Chunk]) -> QuerySet[Chunk]:
+    return chunks.filter(state=ChunkState.PENDING, attempts=0).order_by("index")
 
 
-def _seconds_per_unit(stage: Stage) -> float | None:
+def _seconds_per_unit(stage: Any) -> float | None:
     """Of the last chunks done, in the middle. A unit is a document where texts are encoded, else a pair."""
-    done = Chunk.objects.filter(stage=stage, state=ChunkState.DONE, report__has_key="seconds").order_by("-finished_at")
-    rows = list(done.values_list("report__seconds", "query_count", "document_count")[:LAST_CHUNKS])
-    if len(rows) < LEAST_CHUNKS:
+    if len(stage.done) < LEAST_CHUNKS:
         return None
     encoder = encodes_texts(stage.scorer)
     return median(
-        max(seconds, LEAST_SECONDS) / (documents if encoder else queries * documents)
-        for seconds, queries, documents in rows
+        max(chunk["seconds"], LEAST_SECONDS) / (chunk["documents"] * (1 if encoder else chunk["queries"]))
+        for chunk in stage.done
     )
 
 

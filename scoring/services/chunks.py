@@ -83,14 +83,13 @@ def _stages_in_turn(models: Collection[uuid.UUID] | None, retrieval: bool) -> li
 
 
 def _first_pending(stage: int) -> Chunk | None:
-    return (
-        Chunk.objects.select_for_update(skip_locked=True, of=("self",))
-        .filter(stage=stage, state=ChunkState.PENDING)
-        .select_related("job", "stage__job", "stage__model", "stage__source")
-        .defer(*BLOBS)
-        .order_by("attempts", "index")
-        .first()
-    )
+    """Locked; its stage is read apart, because joins would cost more to plan than the chunk costs to find."""
+    pending = Chunk.objects.filter(stage=stage, state=ChunkState.PENDING).order_by("attempts", "index")
+    chunk = pending.select_for_update(skip_locked=True).defer(*BLOBS).first()
+    if chunk is not None:
+        chunk.stage = Stage.objects.select_related("job", "model", "source").get(pk=stage)
+        chunk.job = chunk.stage.job
+    return chunk
 
 
 def chunks_extend(tokens: Sequence[uuid.UUID]) -> int:
