@@ -18,12 +18,16 @@ import numpy as np
 from django.db import connection
 
 DOCUMENTS_PER_CHUNK = 1024
+DOCUMENTS = """
+INSERT INTO scoring_document (document_set_id, position, external_id, title, text, metadata, is_empty)
+SELECT %s, n, n, '', 'd', '{}', false FROM generate_series(0, %s - 1) n
+"""
 
 
 def score_all(queries: int, documents: int, top_k: int) -> None:
     """A job of one stage, its chunks done; documents without texts, which are not measured here."""
     from accounts.services import team_default
-    from scoring.models import Chunk, Document, DocumentSet, Job, Query, QuerySet, ScoringModel, Stage
+    from scoring.models import Chunk, DocumentSet, Job, Query, QuerySet, ScoringModel, Stage
     from scoring.ranking import ScoreBlock
     from scoring.services.chunk_plan import BlockSize, blocks
     from scoring.states import ChunkState, JobState, ModelState, StageState
@@ -35,11 +39,8 @@ def score_all(queries: int, documents: int, top_k: int) -> None:
     Query.objects.bulk_create(
         Query(query_set=query_set, position=n, external_id=str(n), text="q") for n in range(queries)
     )
-    for part in range(0, documents, 10_000):
-        Document.objects.bulk_create(
-            Document(document_set=document_set, position=n, external_id=str(n), text="d")
-            for n in range(part, min(part + 10_000, documents))
-        )
+    with connection.cursor() as cursor:
+        cursor.execute(DOCUMENTS, [document_set.pk, documents])
     job = Job.objects.create(
         team=team, name="j", document_set=document_set, query_set=query_set, query_count=queries,
         document_count=documents, pair_count=pairs, state=JobState.RUNNING,
@@ -75,7 +76,7 @@ def pages(repeat: int = 5) -> dict[str, float]:
     result = results_of(Stage.objects.get()).select_related("stage__job").first()
     assert result is not None
     places = {"first": 0, "middle": result.kept // 2, "last": result.kept - 10}
-    return {name: round(np.median([_timed(ranked_documents, result, start) for _ in range(repeat)]), 1)
+    return {name: round(float(np.median([_timed(ranked_documents, result, start) for _ in range(repeat)])), 1)
             for name, start in places.items()}  # fmt: skip
 
 

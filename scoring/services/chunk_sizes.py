@@ -82,11 +82,8 @@ def pending_cut_anew(*, stage: Stage, size: BlockSize) -> int:
     """
     with transaction.atomic():
         fields = "query_start", "query_count", "document_start", "document_count"
-        rows = list(
-            _pending(stage.chunks.all())
-            .select_for_update(skip_locked=True)
-            .values_list("pk", "index", *fields)[:CUT_AT_ONCE]
-        )
+        pending = _pending(stage.chunks.all()).select_for_update(skip_locked=True)
+        rows = list(pending.values_list("pk", "index", *fields)[:CUT_AT_ONCE])
         new = cut_anew((Block(*row[2:]) for row in rows), size)
         if not rows or 1 / FAR_OFF < len(new) / len(rows) < FAR_OFF:
             return 0
