@@ -71,7 +71,7 @@ def _trec_format(line: bytes) -> Format | None:
     fields = line.split()
     if len(fields) == 4 and fields[3].lstrip(b"-").isdigit():
         return Format.TREC_QRELS
-    if len(fields) == 6 and (fields[1].upper() == b"Q0" or fields[3].isdigit() and _is_number(fields[4])):
+    if len(fields) == 6 and (fields[1].upper() == b"Q0" or (fields[3].isdigit() and _is_number(fields[4]))):
         return Format.TREC_RUN
     return None
 

@@ -159,9 +159,7 @@ def _shown(value: Any) -> str:
 
 
 _QUERY_ID = Role("query_id", True, ("query_id", "query-id", "qid", "query", "topic"))
-_DOCUMENT_ID = Role(
-    "document_id", True, ("document_id", "corpus-id", "doc_id", "docid", "docno", "document")
-)
+_DOCUMENT_ID = Role("document_id", True, ("document_id", "corpus-id", "doc_id", "docid", "docno", "document"))
 _ID = Role("id", False, ("id", "_id", "doc_id", "docid", "document_id", "docno", "pid", "qid", "query_id"))
 
 IMPORT_KINDS: Final = {
