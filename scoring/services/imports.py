@@ -67,7 +67,10 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems."""
+    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems.
+
+    The cells of ``rows`` are cut to what is shown: fifty whole ones may be as large as the file.
+    """
 
     file_format: Format
     columns: list[str]
@@ -208,7 +211,8 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
     try:
         file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
-        rows = list(itertools.islice(rows_read(file, file_format), PREVIEW_ROWS))
+        first = itertools.islice(rows_read(file, file_format), PREVIEW_ROWS)
+        rows = [Row(row.line, readable(row.values), row.problem) for row in first]
         report, error, resolved = ImportReport(), "", dict(mapping or {})
         try:
             found = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
@@ -223,10 +227,12 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    sample = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
-    if not sample:
+    names: dict[str, None] | None = None
+    for row in itertools.islice(rows_read(file, file_format), SAMPLE_ROWS):
+        names = (names or {}) | dict.fromkeys(row.values)
+    if names is None:
         raise FileProblem("The file has no rows below its header. Give at least one row.")
-    return list(dict.fromkeys(name for row in sample for name in row.values))
+    return list(names)
 
 
 def _check_name(name: str) -> None:
