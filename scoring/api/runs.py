@@ -26,7 +26,7 @@ MAPPING: Final = {
     "metadata": None,
 }
 SET: Final[dict[str, Any]] = {
-    **{name: value for name, value in document_sets.SET.items() if name != "texts_deleted_at"},
+    **document_sets.SET,
     "name": "Household BM25",
     "file_name": "bm25.run",
     "file_format": "trec-run",

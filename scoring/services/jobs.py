@@ -15,6 +15,7 @@ from scoring import dispatch
 from scoring.models import Chunk, DocumentSet, Job, QuerySet, ScoringModel, Transition
 from scoring.models.base import UploadedSet
 from scoring.services.chunk_plan import BLOCK_SIZES, blocks
+from scoring.services.retention import texts_demand
 from scoring.services.transitions import transition, transition_record
 from scoring.states import ChunkState, JobState, ModelState, SetState
 
@@ -36,8 +37,9 @@ def job_submit(
 ) -> tuple[Job, bool]:
     """Write the job and its chunks in one transaction, then wake the workers. Returns the job and whether it is new.
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a ``top_k`` or
-    ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
+    Raises AssayError 422 for a model that is not served, a set that is not ready, has no texts or nothing to rank, a
+    ``top_k`` or ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for
+    something else.
     """
     if idempotency_key and (job := _existing(principal, idempotency_key)):
         return _same_or_refused(job, model, document_set, query_set, top_k), False
@@ -53,6 +55,7 @@ def job_submit(
     size = BLOCK_SIZES[model.kind]  # type: ignore[index]
     try:
         with transaction.atomic():
+            texts_demand(document_set=document_set, query_set=query_set)
             job = Job.objects.create(
                 team=principal.team,
                 created_by=principal.user,
