@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
+from django.conf import settings
 
 from accounts.scopes import ALL_SCOPES
 from assay import embedded
-from assay.supervisor import Platform, free_port
+from assay.supervisor import Platform, end_orphans, free_port
 from tests.chaos.house import LEASE_SECONDS, House, end_of_the_log, ended, scores
 from tests.integration.rig import wait_for
 from tests.integration.running import registered, submitted
@@ -25,8 +28,10 @@ Submit = Callable[[], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    folder = tmp_path_factory.mktemp("chaos")
+def house() -> Iterator[House]:
+    folder = Path(settings.DATA_DIR) / "chaos"  # not pytest's own: PostgreSQL's user may not look into that
+    end_orphans(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     with embedded.servers(folder):
         environment = {
             "DJANGO_SETTINGS_MODULE": "assay.settings.dev",
