@@ -142,7 +142,7 @@ class Migration(migrations.Migration):
             name='start_at',
             field=models.DateTimeField(help_text='not queued before this', null=True),
         ),
-        migrations.RunPython(one_stage_each),
+        migrations.RunPython(one_stage_each, migrations.RunPython.noop),
         migrations.RemoveField(
             model_name='job',
             name='document_block',
