@@ -1,4 +1,4 @@
-"""A file becomes a document set, against a plain psycopg COPY of rows already parsed: python benchmarks/ingest.py [ROWS]
+"""A file becomes a document set, against a plain COPY of rows already parsed: python benchmarks/ingest.py [ROWS]
 
 ROWS (1,000,000) short documents as CSV, TSV and JSON lines, through the import that an upload runs: every cell checked,
 ids told apart, one transaction. Servers and database are its own, below DATA_DIR. Memory is the client's peak above

@@ -37,7 +37,7 @@ class CreatedFilter(filters.FilterSet):
 class JobFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
-    model = filters.CharFilter("model__name", label="Name of the model")
+    model = filters.CharFilter("stages__model__name", distinct=True, label="Name of a model in it")
 
 
 class UploadedSetFilter(CreatedFilter):

@@ -10,6 +10,7 @@ from scoring.models.result import QueryResult
 from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.worker import Worker
@@ -29,6 +30,8 @@ __all__ = [
     "RunSet",
     "ScoreRequest",
     "ScoringModel",
+    "Stage",
+    "StageMethod",
     "Transition",
     "Upload",
     "Worker",

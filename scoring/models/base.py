@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from accounts.models import Team
 
 
-def choice_constraint(field: str, choices: type[models.TextChoices], name: str) -> models.CheckConstraint:
-    """The database refuses what ``choices`` does not list, whoever writes it."""
-    return models.CheckConstraint(condition=models.Q(**{f"{field}__in": choices.values}), name=name)
+def choice_constraint(
+    field: str, choices: type[models.TextChoices], name: str, *, blank: bool = False
+) -> models.CheckConstraint:
+    """The database refuses what ``choices`` does not list, whoever writes it; ``blank`` allows an empty text too."""
+    allowed = ["", *choices.values] if blank else choices.values
+    return models.CheckConstraint(condition=models.Q(**{f"{field}__in": allowed}), name=name)
 
 
 Row = TypeVar("Row", bound=models.Model)

@@ -40,7 +40,7 @@ def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
     name = job_field(type(uploaded))
     if name is None:
         return Job.objects.none()
-    return Job.objects.filter(**{name: uploaded}).select_related("model", "document_set", "query_set", "created_by")
+    return Job.objects.filter(**{name: uploaded}).prefetch_related("stages__model")
 
 
 def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:

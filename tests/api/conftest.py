@@ -16,7 +16,7 @@ from accounts.scopes import ALL_SCOPES
 from scoring.models import Chunk, Job, ScoringModel, Worker
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import chunk_complete, chunk_lease
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.workers import worker_move, worker_register
 from scoring.states import ITEM_STATUSES, ItemStatus, ModelState, WorkerState
 
@@ -96,7 +96,7 @@ def ended(submit: SubmitJob, worker: Worker) -> Job:
     """A job that was scored and ranked."""
     job = submit()
     run_chunks(worker)
-    assert jobs_finalize() == 1
+    assert jobs_advance() == 1
     return Job.objects.get(pk=job["id"])
 
 

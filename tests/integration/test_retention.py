@@ -14,6 +14,7 @@ from scoring.models import ScoringModel
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.retention import texts_delete, texts_demand
+from scoring.services.stages import StagePlan
 from tests.integration.rig import wait_for
 
 
@@ -46,6 +47,7 @@ def test_the_order_waits_for_the_job_and_then_sees_it(principal: Principal, mode
         texts_demand(document_set=documents)
         ordering.start()
         wait_for(somebody_waits, what="the order behind the lock")
-        job_submit(principal=principal, name="", model=model, document_set=documents, query_set=queries)
+        plan = [StagePlan(model=model)]
+        job_submit(principal=principal, name="", stages=plan, document_set=documents, query_set=queries)
     ordering.join(timeout=30)
     assert outcome == ["set_in_use"]

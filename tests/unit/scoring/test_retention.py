@@ -13,9 +13,10 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.models import AuditEvent
 from scoring.models import Document, DocumentSet, Job, Query, QuerySet, ScoreRequest, ScoringModel
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.jobs import job_cancel, job_submit
 from scoring.services.retention import retention_apply, texts_delete
+from scoring.services.stages import StagePlan
 from tests.unit.scoring.conftest import Upload
 
 DOCUMENTS = b"id,title,text,shelf\n" + b"".join(b"d%d,a title,a text,%d\n" % (n, n) for n in range(7))
@@ -33,7 +34,9 @@ def queries(upload: Upload) -> QuerySet:
 
 
 def submitted(principal: Principal, model: ScoringModel, documents: DocumentSet, queries: QuerySet) -> Job:
-    job, _ = job_submit(principal=principal, name="", model=model, document_set=documents, query_set=queries)
+    job, _ = job_submit(
+        principal=principal, name="", stages=[StagePlan(model=model)], document_set=documents, query_set=queries
+    )
     return job
 
 
@@ -101,7 +104,7 @@ def test_a_job_keeps_the_texts_until_it_has_ended(
         texts_delete(principal=principal, uploaded=queries)
     assert (refused.value.code, refused.value.status) == ("set_in_use", 409)
     job_cancel(principal=principal, job=job)
-    jobs_finalize()
+    jobs_advance()
     assert retention_apply() == 7
     texts_delete(principal=principal, uploaded=queries)
     assert retention_apply() == 2
