@@ -32,7 +32,7 @@ def one_stage_each(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0001_initial"), ("scoring", "0003_every_kind")]
+    dependencies = [("accounts", "0001_initial"), ("scoring", "0004_run_sets")]
     operations = [
         # Deferred checks of rows written here would stand in the way of the changes of the same tables that follow.
         migrations.RunSQL("SET CONSTRAINTS ALL IMMEDIATE", migrations.RunSQL.noop),
