@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 import psycopg
-import redis
+from redis import Redis
 
 from assay import embedded
 from assay.supervisor import Platform
@@ -44,8 +44,8 @@ class House:
     def workers(self) -> list[str]:
         return [name for name in self.platform.programs if name.startswith("worker-")]
 
-    def redis_client(self) -> redis.Redis:
-        return redis.Redis.from_url(embedded.redis_url(self.redis.data_dir))
+    def redis_client(self) -> Redis:
+        return Redis.from_url(embedded.redis_url(self.redis.data_dir))
 
     # What happens to processes. Their supervisor starts them again.
 
@@ -164,7 +164,7 @@ class House:
         )
         return random.choice([name for (name,) in busy if name in self.workers] or self.workers)
 
-    def _one_wake_up(self, client: redis.Redis) -> list[bytes]:
+    def _one_wake_up(self, client: Redis) -> list[bytes]:
         """A real message as the platform sends it."""
         from tests.stack import manage
 
