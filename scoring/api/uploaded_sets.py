@@ -174,10 +174,11 @@ def set_operations(
     file: str,
     answer: dict[str, Any],
     preview: dict[str, Any],
+    rule: str = "",
     serializer: type[UploadedSetSerializer] = UploadedSetSerializer,
     detail: type[UploadedSetDetailSerializer] = UploadedSetDetailSerializer,
 ) -> Callable[[Any], Any]:
-    """Describe the five operations of one kind of set; ``noun`` is its plural, ``answer`` one set in full."""
+    """Describe the five operations of one kind of set: its plural, a file, one set in full, what its rows must obey."""
     one = noun.removesuffix("s")
     short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
     operations = extend_schema_view(
@@ -188,7 +189,7 @@ def set_operations(
             f"Upload a file as a {one}",
             description="Multipart, or the file as the body with the other fields as query parameters. Stored whole "
             "or not at all. 409 `already_uploaded` names the set that was made from the same bytes, in `existing`; "
-            "422 `bad_rows` lists the `problems` by line.",
+            f"422 `bad_rows` lists the `problems` by line. {rule}".rstrip(),
             request=upload_request(UploadSerializer),
             request_example={"file": file, "name": answer["name"], "mapping": json.dumps(answer["mapping"])},
             media_type="multipart/form-data",
