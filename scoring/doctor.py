@@ -36,7 +36,9 @@ def queue_findings() -> Iterator[Finding]:
 def _oldest_job() -> Finding:
     of_job = Chunk.objects.filter(job=OuterRef("pk"))
     waiting = Job.objects.filter(
-        Exists(of_job.filter(state=ChunkState.PENDING)), ~Exists(of_job.filter(state=ChunkState.LEASED)), state__in=RUNNABLE
+        Exists(of_job.filter(state=ChunkState.PENDING)),
+        ~Exists(of_job.filter(state=ChunkState.LEASED)),
+        state__in=RUNNABLE,
     )
     oldest = waiting.order_by("queued_at").first()
     if oldest is None:
@@ -63,7 +65,9 @@ def worker_findings() -> Iterator[Finding]:
     versions = sorted({str(worker.statistics.get("payload_version", "unknown")) for worker in alive})
     if len(versions) > 1:
         message = f"workers speak payload versions {' and '.join(versions)}"
-        yield Finding("workers", Status.WARNING, message, "Finish the upgrade: only neighbouring versions work together.")
+        yield Finding(
+            "workers", Status.WARNING, message, "Finish the upgrade: only neighbouring versions work together."
+        )
     if alive:
         yield Finding("workers", Status.OK, f"{len(alive)} ready")
 

@@ -36,7 +36,7 @@ def logging_config(level: str) -> None:
 
 
 def json_formatter() -> logging.Formatter:
-    """One line per record. The web server's own log (``granian_log.json``) uses it too, before any settings are read."""
+    """One line per record. The web server's own log (``granian_log.json``) uses it before any setting is read."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=())],
         processors=[

@@ -33,8 +33,8 @@ class Host:
             enter += [f"--setuid={user[0]}", f"--setgid={user[1]}"]
         with self.log_path(name).open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [*enter, "--", *command], env=env.for_child(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd="/" if user else env.ROOT,
+                [*enter, "--", *command], env=env.for_child(environment), cwd="/" if user else env.ROOT,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def log_path(self, name: str) -> Path:
@@ -67,7 +67,7 @@ class Cable:
 
 @dataclass(frozen=True)
 class Pair:
-    """``near`` holds the servers, ``far`` a worker. The addresses are ``near``'s, as ``far`` and as this process see it."""
+    """``near`` holds the servers, ``far`` a worker. The addresses are ``near``'s as seen by ``far`` and from here."""
 
     near: Host
     far: Host

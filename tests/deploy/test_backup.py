@@ -29,7 +29,9 @@ def contents(address: str) -> dict[str, tuple[int, str]]:
     """Of every table: how many rows, and a checksum over all of them."""
     with psycopg.connect(address) as link:
         tables = link.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1").fetchall()
-        query = sql.SQL("SELECT count(*), coalesce(md5(string_agg(md5(t::text), '' ORDER BY md5(t::text))), '') FROM {} t")
+        query = sql.SQL(
+            "SELECT count(*), coalesce(md5(string_agg(md5(t::text), '' ORDER BY md5(t::text))), '') FROM {} t"
+        )
         return {name: _row(link, query.format(sql.Identifier(name))) for (name,) in tables}
 
 
@@ -55,14 +57,19 @@ def test_what_was_dumped_is_restored_whole(stack: Stack, empty_database: str, tm
     living = {"scoring_worker", "django_session"}  # heartbeats went on meanwhile
     assert kept.keys() == restored.keys()
     assert {name for name in kept if kept[name][0] != restored[name][0]} - living == set()
-    assert {name for name in kept if kept[name] != restored[name]} - living <= {"scoring_placement", "accounts_apitoken"}
+    assert {name for name in kept if kept[name] != restored[name]} - living <= {
+        "scoring_placement",
+        "accounts_apitoken",
+    }
     assert restored["scoring_chunk"][0] >= 3 and restored["scoring_document"][0] >= 192
 
     environment = {**stack.environment, "DATABASE_URL": empty_database}
     assert manage(environment, "migrate", "--check") == ""
     port = free_port()
     with (tmp_path / "web.log").open("w") as log:
-        web = subprocess.Popen(web_command("127.0.0.1", port, 4), env=env.for_child(environment), stdout=log, stderr=log)
+        web = subprocess.Popen(
+            web_command("127.0.0.1", port, 4), env=env.for_child(environment), stdout=log, stderr=log
+        )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=stack.client.headers) as client:
                 wait_for(lambda: _answers(client), seconds=60, what="the web server on the restored database")
@@ -71,7 +78,10 @@ def test_what_was_dumped_is_restored_whole(stack: Stack, empty_database: str, tm
             web.terminate()
             web.wait(30)
     # The restored database goes on where the other stood: ids are given out anew, and what must not be is refused.
-    with psycopg.connect(empty_database) as link, pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+    with (
+        psycopg.connect(empty_database) as link,
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"),
+    ):
         link.execute("UPDATE audit_auditevent SET verb = 'x'")
 
 

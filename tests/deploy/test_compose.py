@@ -1,4 +1,4 @@
-"""``docker-compose.yml`` and the ``Dockerfile`` say nothing that does not exist. No Docker is needed to find that out."""
+"""``docker-compose.yml`` and the ``Dockerfile`` name nothing that does not exist. No Docker is needed to see that."""
 
 from __future__ import annotations
 
@@ -159,7 +159,9 @@ def test_the_images_of_the_services_are_built_by_the_dockerfile() -> None:
 
 def test_everything_copied_exists_and_reaches_docker() -> None:
     let_through = [line[1:] for line in (env.ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    copied = [word for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]]
+    copied = [
+        word for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]
+    ]
     assert len(copied) > 5
     for name in copied:
         assert (env.ROOT / name).exists()

@@ -45,7 +45,9 @@ def test_a_job_s_chunks_carry_its_id_which_the_submitting_request_names(stack: S
     for chunk in range(2):
         (line,) = events(stack, worker, job=job["id"], chunk=chunk)
         assert line.startswith("chunk: done")
-    wait_for(lambda: f"job.submitted scoring.job {job['id']}" in events(stack, "web"), what="the line of the submission")
+    wait_for(
+        lambda: f"job.submitted scoring.job {job['id']}" in events(stack, "web"), what="the line of the submission"
+    )
     (submission,) = [line for line in lines(stack, "web") if line["event"].endswith(job["id"])]
     assert events(stack, "web", request_id=submission["request_id"])[-1].startswith("POST ")
 

@@ -42,8 +42,10 @@ def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_pat
             running(manage_command("migrate"), environment, logs[0]) as first,
             running(manage_command("migrate"), environment, logs[1]) as second,
         ):
-            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = " \
+            waiting = (
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = "
                 "(SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
             wait_for(lambda: link.execute(waiting).fetchone() == (2,), seconds=60, what="both at the lock")
             link.rollback()
             assert (first.wait(120), second.wait(120)) == (0, 0), [log.read_text() for log in logs]
@@ -64,7 +66,12 @@ def test_a_database_that_is_not_there_gives_a_sentence(command: tuple[str, ...],
         "DATA_DIR": str(tmp_path),
     }
     result = subprocess.run(
-        manage_command(*command), env=env.for_child(environment), capture_output=True, text=True, timeout=60, check=False
+        manage_command(*command),
+        env=env.for_child(environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.returncode == 1
     assert "DATABASE_URL names a PostgreSQL at 127.0.0.1, port 1, which cannot be used: " in result.stderr
@@ -80,13 +87,15 @@ def test_web_and_processes_wait_for_the_migration_and_say_so(environment: Enviro
         running(manage_command("gpu_worker"), environment, logs["worker-1"]) as worker,
     ):
         for name in ("reconciler", "worker-1"):
-            said = f"run `manage.py migrate`"
+            said = "run `manage.py migrate`"
             wait_for(lambda: said in logs[name].read_text(), seconds=60, what=f"the sentence of {name}")  # noqa: B023
             assert "not reached the database yet" in str(pulse_problem(name, data_dir=tmp_path))
         ready = f"http://127.0.0.1:{port}/readyz"
         answer = httpx.get(ready)
         assert answer.status_code == 503
-        assert "migrations are not applied to the database; run `manage.py migrate`." in answer.json()["parts"]["database"]
+        assert (
+            "migrations are not applied to the database; run `manage.py migrate`." in answer.json()["parts"]["database"]
+        )
         assert httpx.get(f"http://127.0.0.1:{port}/livez").is_success
         assert (reconciler.poll(), worker.poll()) == (None, None)
 

@@ -35,7 +35,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if weed is None:
         pytest.skip("no S3 server here: `weed` of SeaweedFS is not on the PATH")
     folder = tmp_path_factory.mktemp("s3")
-    identity = {"name": "tests", "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}], "actions": ["Admin"]}
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+        "actions": ["Admin"],
+    }
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
     master, volume, filer, gateway = (free_port() for _ in range(4))
     command = [
@@ -79,7 +83,9 @@ def test_an_upload_waits_in_the_bucket_and_leaves_it(
     )
     bucket = server.create_bucket(Bucket="assay")
     principal = Principal(user=None, team=team, token=None, scopes=ALL_SCOPES)
-    content = "id,text\n" + "".join(f"{n},text {n} {'x' * 1000}\n" for n in range(12_000))  # past what is kept in memory
+    content = "id,text\n" + "".join(
+        f"{n},text {n} {'x' * 1000}\n" for n in range(12_000)
+    )  # past what is kept in memory
 
     sent = SimpleUploadedFile("documents.csv", content.encode())
     upload = upload_stage(principal=principal, kind_name="documents", file=sent)

@@ -98,6 +98,8 @@ def test_a_job_a_request_and_an_export_go_through_a_few_connections(
         for _ in range(2):
             again = submitted(client, model, chunks=1, queries=1)
             assert finished(client, again)["state"] == "completed"
-        (held,) = rows("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        (held,) = rows(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         assert 0 < held[0] <= POOL
     rows.close()

@@ -113,7 +113,7 @@ def test_work_goes_over_the_network_and_survives_its_loss(apart: Apart) -> None:
     client, rows = apart.client, apart.rows
     shaken, calm = registered(client, "late-shaken"), registered(client, "late-calm")
     before = checked(rerank(client, shaken))["results"]
-    job = submitted(client, shaken, chunks=16, length=40, distinct=True)
+    job = submitted(client, shaken, chunks=8, length=40, distinct=True)
     wait_for(lambda: rows.chunks_in(job, "done") and rows.chunks_in(job, "leased"), seconds=120, what="work in hand")
 
     apart.cable.pull()
@@ -121,7 +121,7 @@ def test_work_goes_over_the_network_and_survives_its_loss(apart: Apart) -> None:
     back = "SELECT count(*) FROM scoring_chunk WHERE job_id = %s AND cause IN ('lease_expired', 'worker_lost')"
     wait_for(lambda: rows(lost) == [(1,)], seconds=120, what="the reconciler's notice")
     wait_for(lambda: rows(back, job["id"])[0][0] > 0, seconds=120, what="the chunks' return")
-    assert len(rows.chunks_in(job, "done")) < 16, "it was to be cut off in mid-job"
+    assert len(rows.chunks_in(job, "done")) < 8, "it was to be cut off in mid-job"
     started = time.monotonic()
     refused = rerank(client, shaken)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_worker")
@@ -131,14 +131,14 @@ def test_work_goes_over_the_network_and_survives_its_loss(apart: Apart) -> None:
     assert finished(client, job, seconds=300)["state"] == "completed"
     wait_for(lambda: rerank(client, shaken).is_success, seconds=120, what="an answer")
     assert checked(rerank(client, shaken))["results"] == before
-    undisturbed = submitted(client, calm, chunks=16, length=40, distinct=True)
+    undisturbed = submitted(client, calm, chunks=8, length=40, distinct=True)
     assert finished(client, undisturbed, seconds=300)["state"] == "completed"
     np.testing.assert_array_equal(rows.scores(job), rows.scores(undisturbed))
     # The link's loss is nobody's fault: it counts against no chunk, and each was stored once.
-    assert rows("SELECT max(attempts), count(*) FROM scoring_chunk WHERE job_id = %s", job["id"]) == [(0, 16)]
+    assert rows("SELECT max(attempts), count(*) FROM scoring_chunk WHERE job_id = %s", job["id"]) == [(0, 8)]
     done = (
         "SELECT count(*), count(DISTINCT entity_id) FROM scoring_transition t JOIN scoring_chunk c ON t.entity_id = "
         "c.id::text WHERE t.entity = 'chunk' AND t.to_state = 'done' AND c.job_id = %s"
     )
-    assert rows(done, job["id"]) == [(16, 16)]
+    assert rows(done, job["id"]) == [(8, 8)]
     assert rows("SELECT count(*) FROM scoring_chunk WHERE state = 'leased'") == [(0,)]

@@ -158,9 +158,7 @@ def _raw_or_file(name: str) -> str | None:
     try:
         content = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise _refuse(
-            f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})"
-        ) from error
+        raise _refuse(f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})") from error
     if not content:
         raise _refuse(f"{name}_FILE", file, "a file that is not empty")
     return content
@@ -222,7 +220,7 @@ def celery_broker(address: str) -> str:
 def storage(name: str) -> dict[str, Any]:
     """Where uploaded files lie, as a member of Django's STORAGES: in ``MEDIA_ROOT``, or in ``s3://bucket/prefix``.
 
-    ``NAME_ACCESS_KEY`` and ``NAME_SECRET_KEY`` (or their files) are the bucket's; without them the host's own role counts.
+    ``NAME_ACCESS_KEY`` and ``NAME_SECRET_KEY`` (or their files) are the bucket's; without them the host's role counts.
     """
     if not given(name):
         return {"BACKEND": "django.core.files.storage.FileSystemStorage"}

@@ -56,7 +56,15 @@ def test_it_names_what_is_wrong_and_what_to_do() -> None:
 @pytest.mark.django_db
 def test_json_for_a_monitor() -> None:
     found = json.loads(report("--json"))
-    assert {finding["part"] for finding in found} >= {"database", "clock", "migrations", "redis", "disk", "queues", "workers"}
+    assert {finding["part"] for finding in found} >= {
+        "database",
+        "clock",
+        "migrations",
+        "redis",
+        "disk",
+        "queues",
+        "workers",
+    }
     assert all(finding.keys() == {"part", "status", "message", "advice"} for finding in found)
     assert all(finding["advice"] for finding in found if finding["status"] != "ok")
 
@@ -82,7 +90,9 @@ def test_a_redis_that_loses_messages(own_redis: redis.Redis) -> None:
 def test_migrations_that_are_missing() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'audit' AND name LIKE '0002%'")
-    assert "1 migrations are not applied, the first is audit.0002_append_only. Run `manage.py migrate`" in problems("migrations")
+    assert "1 migrations are not applied, the first is audit.0002_append_only. Run `manage.py migrate`" in problems(
+        "migrations"
+    )
 
 
 @pytest.mark.django_db

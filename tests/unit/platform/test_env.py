@@ -147,7 +147,9 @@ def test_addresses_may_be_files_as_secrets_are(monkeypatch: pytest.MonkeyPatch, 
     assert env.given("DATABASE_URL")
     assert env.postgres(env.url("DATABASE_URL", schemes=("postgresql",)))["PASSWORD"] == "pw"
     monkeypatch.setenv("DATABASE_URL", "postgresql://other/assay")
-    with pytest.raises(ImproperlyConfigured, match=r"^DATABASE_URL and DATABASE_URL_FILE are both set; give one of them"):
+    with pytest.raises(
+        ImproperlyConfigured, match=r"^DATABASE_URL and DATABASE_URL_FILE are both set; give one of them"
+    ):
         env.url("DATABASE_URL", schemes=("postgresql",))
 
 

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from assay.pulse import PATIENCE_SECONDS, pulse_beat, pulse_file
 from assay.settings import env
 

@@ -22,9 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def worker(name: str, **fields: object) -> Worker:
-    made = worker_register(
-        worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name=name, host="gpu-7", pid=1, device="cpu"
-    )
+    made = worker_register(worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name=name, host="gpu-7", pid=1, device="cpu")
     worker_move(worker=made, to=WorkerState.READY, reason="test")
     Worker.objects.filter(pk=made.pk).update(**fields)
     return made
@@ -69,7 +67,9 @@ def test_a_queue_that_grows(redis_client: redis.Redis) -> None:
         redis_client.delete(dispatch.SYNC_QUEUE)
 
 
-def test_a_job_that_nobody_works_on_is_named_once_it_waited(model: ScoringModel, upload: Upload, principal: Principal) -> None:
+def test_a_job_that_nobody_works_on_is_named_once_it_waited(
+    model: ScoringModel, upload: Upload, principal: Principal
+) -> None:
     job, _ = job_submit(
         principal=principal,
         name="",

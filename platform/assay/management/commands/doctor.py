@@ -12,7 +12,9 @@ from assay.doctor import Finding, Status, examine
 
 
 class Command(BaseCommand):
-    help = "Check the database, Redis, queues, workers, disk and clock, and say what to do; exit status 1 if one is ill."
+    help = (
+        "Check the database, Redis, queues, workers, disk and clock, and say what to do; exit status 1 if one is ill."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="the findings as a JSON list, for a monitor")
