@@ -28,7 +28,7 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.jobs import model_snapshot
+from scoring.services.stages import model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
@@ -114,7 +114,7 @@ class Batch:
 
         Asking ``ensure`` is what gets a model loaded; the host wakes these loops when it is.
         """
-        pending = Chunk.objects.filter(job__model=OuterRef("pk"), state=ChunkState.PENDING, job__state__in=RUNNABLE)
+        pending = Chunk.objects.filter(stage__model=OuterRef("pk"), state=ChunkState.PENDING, job__state__in=RUNNABLE)
         ready, hopeless = [], {}
         for model in ScoringModel.objects.filter(Exists(pending)):
             if model.state in NOT_SERVED:
@@ -138,7 +138,7 @@ class Batch:
         for _ in range(HOPELESS_AT_ONCE):
             if self._closed or (chunk := chunk_lease(worker=self._worker, models=list(hopeless))) is None:
                 return
-            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.job.model_id])
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk])
 
     def _lease(self, ready: list[uuid.UUID]) -> ChunkInHand | None:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
@@ -184,8 +184,8 @@ class Batch:
 
     def _model_name(self, chunk: Chunk) -> str:
         """The engine's name of the job's model, if that still is the model which the job was submitted for."""
-        model = chunk.job.model
-        if different := changed_settings(chunk.job.settings, model_snapshot(model)):
+        model = chunk.stage.scorer
+        if different := changed_settings(chunk.stage.settings, model_snapshot(model)):
             raise ChunkFault(
                 f"Model '{model.name}' changed after the job was submitted ({', '.join(different)}); "
                 "submit the job again."

@@ -16,7 +16,7 @@ from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, Worker
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.jobs import chunks_cancel
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
@@ -45,7 +45,7 @@ class Reconciler:
             for job in Job.objects.filter(state=JobState.CANCELLING):
                 with transaction.atomic():
                     chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
-            jobs_finalize()
+            jobs_advance()
             wake_if_work_waits()
 
     def _hold(self) -> bool:

@@ -53,7 +53,7 @@ def test_two_reconcilers_end_a_job_once(model: ScoringModel, make_job: MakeJob, 
         list(pool.map(tick, range(12)))
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED
-    assert QueryResult.objects.filter(job=job).count() == 2
+    assert QueryResult.objects.filter(stage__job=job).count() == 2
     moves = Transition.objects.filter(entity="job", entity_id=str(job.pk)).values_list("to_state", flat=True)
     assert list(moves) == [JobState.QUEUED, JobState.RUNNING, JobState.FINALIZING, JobState.COMPLETED]
 
