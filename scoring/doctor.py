@@ -23,7 +23,7 @@ NO_NEWS: Final = (WorkerState.STARTING, WorkerState.GONE)
 def queue_findings() -> Iterator[Finding]:
     """Messages not yet taken, and jobs that nobody works on."""
     for queue in (dispatch.SYNC_QUEUE, dispatch.BATCH_QUEUE):
-        depth = int(dispatch.connection().llen(queue))  # type: ignore[arg-type] # redis-py's type is the asynchronous one too
+        depth = int(dispatch.connection().llen(queue))
         message = f"{depth} messages wait in queue '{queue}'"
         if depth > DEEP_QUEUE:
             advice = "Workers do not keep up: start more of them, or look at the log of one."
@@ -47,7 +47,7 @@ def _oldest_job() -> Finding:
     message = f"job {oldest.pk} was queued {age:.0f} s ago and nobody works on it"
     if age < PATIENCE_SECONDS:
         return Finding("jobs", Status.OK, message)
-    advice = f"Open the page of model '{oldest.model.name}': it says on which workers the model is, or why on none."
+    advice = "Open its page, and those of its models: they say on which workers a model is, or why on none."
     return Finding("jobs", Status.WARNING, message, advice)
 
 

@@ -31,7 +31,8 @@ def test_the_lines_that_make_secrets_make_what_production_accepts(tmp_path: Path
     assert urlsplit(made["database_url"]).password == made["postgres_password"]
     assert urlsplit(made["redis_url"]).password == made["redis_password"]
     given = {
-        f"{name.upper()}_FILE": str(folder / name) for name in ("secret_key", "token_peppers", "database_url", "redis_url")
+        f"{name.upper()}_FILE": str(folder / name)
+        for name in ("secret_key", "token_peppers", "database_url", "redis_url")
     }
     environment = {
         "DJANGO_SETTINGS_MODULE": "assay.settings.production",
