@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
+from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
@@ -44,7 +44,7 @@ class Reconciler:
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
         self._note_gap()
-        with only_one() as ours:
+        with only_one(ADVISORY_LOCK, wait=False) as ours:
             if ours:
                 self._round()
         self._seen_at = self._clock()  # reached only if the database answered all the time
@@ -82,24 +82,6 @@ class Reconciler:
             self._held_since = self._clock()
             logger.warning("more than half of the workers fell silent at once; holding for one lease time")
         return self._clock() - self._held_since < settings.LEASE_SECONDS
-
-
-@contextlib.contextmanager
-def only_one() -> Iterator[bool]:
-    """Whether this process has the database's lock for reconcilers; lost with the connection.
-
-    A transaction of its own connection holds it: a pooler that lends a session for one transaction only would leave a
-    session's lock behind on a session that somebody else is given. The work meanwhile has transactions as it needs.
-    """
-    holder = connections.create_connection(DEFAULT_DB_ALIAS)
-    try:
-        holder.set_autocommit(False)
-        with holder.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [ADVISORY_LOCK])
-            row = cursor.fetchone()
-        yield bool(row and row[0])
-    finally:
-        holder.close()
 
 
 def wake_if_work_waits() -> None:
