@@ -20,6 +20,12 @@ VERBS = {
     "judgement_set.deleted": "deleted judgement set {target}",
     "job.submitted": "submitted job {target}",
     "job.cancelled": "cancelled job {target}",
+    "job.paused": "paused job {target}",
+    "job.resumed": "resumed job {target}",
+    "job.retried": "retried what is unfinished of job {target}",
+    "job.changed": "changed job {target}",
+    "job.stopped": "stopped job {target}",
+    "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
 }
 

@@ -26,7 +26,7 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.stages import model_snapshot
+from scoring.services.stages import changed_settings, model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
@@ -217,8 +217,3 @@ class Batch:
         if progress > self._extended_progress and now - self._extended_at >= settings.LEASE_SECONDS / 3:
             chunks_extend(list(hands))
             self._extended_at, self._extended_progress = now, progress
-
-
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
-    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

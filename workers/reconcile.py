@@ -10,24 +10,23 @@ from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from scoring import dispatch
-from scoring.models import Chunk, Job, Worker
+from scoring.models import Chunk, Worker
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_advance
-from scoring.services.jobs import chunks_cancel
+from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
-from scoring.states import ChunkState, JobState
+from scoring.states import ChunkState
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
-ACTOR: Final = "reconciler"
 
 
 class Reconciler:
@@ -43,9 +42,10 @@ class Reconciler:
                 workers_mark_lost()
                 chunks_reclaim_expired()
                 self_tests_reclaim()
-            for job in Job.objects.filter(state=JobState.CANCELLING):
-                with transaction.atomic():
-                    chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
+            jobs_start_due()
+            jobs_expire()
+            jobs_stop_hopeless()
+            jobs_stop_finish()
             jobs_advance()
             wake_if_work_waits()
 

@@ -11,7 +11,7 @@ from assay.api.principal import principal_of
 from assay.errors import AssayError
 from scoring.admin.base import ReadOnlyAdmin
 from scoring.models import Chunk, Job, QueryResult, Transition
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 
 
 @admin.register(Job)

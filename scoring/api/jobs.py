@@ -29,7 +29,8 @@ from scoring.models.scoring_model import ModelKind
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
 from scoring.selectors.jobs import job_log, jobs_of, ranked_documents_of, results_of
 from scoring.selectors.models import model_for_request
-from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.job_control import job_cancel
+from scoring.services.jobs import job_submit
 from scoring.services.stages import StagePlan
 from scoring.states import JobState
 

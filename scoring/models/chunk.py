@@ -9,6 +9,9 @@ from scoring.models.stage import Stage
 from scoring.models.worker import Worker
 from scoring.states import ChunkCause, ChunkState
 
+# Ended with failures, or without a single score: what decides whether a job is hopeless. Few rows, so a small index.
+IN_TROUBLE = Q(state=ChunkState.FAILED) | Q(failed_pairs__gt=0) | Q(scored_pairs=0)
+
 
 class Chunk(models.Model):
     """A block of a stage: queries [query_start, query_start + query_count), by position, × candidates likewise.
@@ -40,6 +43,8 @@ class Chunk(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 
+    scored_pairs = models.PositiveIntegerField(null=True, help_text="with a score; set when done")
+    failed_pairs = models.PositiveIntegerField(default=0, help_text="that could not be scored; set when done")
     raw_scores = models.BinaryField(default=b"")
     scores = models.BinaryField(default=b"")
     document_positions = models.BinaryField(default=b"")
@@ -60,6 +65,7 @@ class Chunk(models.Model):
         indexes = (
             models.Index(fields=("state", "lease_expires_at"), name="chunk_expiry"),
             models.Index(fields=("job", "index"), condition=Q(state=ChunkState.PENDING), name="chunk_pending"),
+            models.Index(fields=("job", "finished_at"), condition=IN_TROUBLE, name="chunk_in_trouble"),
         )
 
     def __str__(self) -> str:

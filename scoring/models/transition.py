@@ -8,6 +8,10 @@ class Transition(models.Model):
 
     entity = models.CharField(max_length=32, help_text="the table, such as job or chunk")
     entity_id = models.CharField(max_length=64)
+    job = models.ForeignKey(
+        "scoring.Job", on_delete=models.CASCADE, null=True, db_index=False, db_constraint=False, related_name="events",
+        help_text="whose log this belongs to: the job's own moves, and those of its stages and chunks",
+    )  # fmt: skip
     from_state = models.CharField(max_length=24)
     to_state = models.CharField(max_length=24)
     actor = models.CharField(max_length=200, help_text="user:…, token:…, worker:… or reconciler")
@@ -17,7 +21,10 @@ class Transition(models.Model):
 
     class Meta:
         ordering = ("id",)
-        indexes = (models.Index(fields=("entity", "entity_id", "id"), name="transition_of_entity"),)
+        indexes = (
+            models.Index(fields=("entity", "entity_id", "id"), name="transition_of_entity"),
+            models.Index(fields=("job", "id"), condition=models.Q(job__isnull=False), name="transition_of_job"),
+        )
 
     def __str__(self) -> str:
         return f"{self.entity} {self.entity_id}: {self.from_state} → {self.to_state}"

@@ -19,6 +19,7 @@ from scoring.states import COUNTED_CAUSES, ChunkCause, ChunkState, JobState
 
 MAX_ATTEMPTS: Final = 3
 RUNNABLE: Final = (JobState.QUEUED, JobState.RUNNING)
+WANTED: Final = (*RUNNABLE, JobState.PAUSED)  # what a paused job gives back is wanted again later
 LEASE_LOST: Final = (ChunkCause.LEASE_EXPIRED, ChunkCause.WORKER_LOST, ChunkCause.WORKER_CRASHED)
 NO_LEASE: Final[dict[str, Any]] = {
     "lease_owner": None,
@@ -99,6 +100,7 @@ def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: d
         cause="",
         error="",
         report=report,
+        **block.counts(),
         **block.packed(),
         **NO_LEASE,
     )
@@ -108,7 +110,7 @@ def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str =
     """Give a leased chunk back with its cause: to pending, to failed after MAX_ATTEMPTS counted ones, or cancelled."""
     attempts = chunk.attempts + (cause in COUNTED_CAUSES)
     job_state = Job.objects.values_list("state", flat=True).get(pk=chunk.job_id)
-    if job_state not in RUNNABLE:
+    if job_state not in WANTED:
         to, ended = ChunkState.CANCELLED, True
     elif attempts >= MAX_ATTEMPTS:
         to, ended = ChunkState.FAILED, True

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import models, transaction
 
-from scoring.models import Transition
+from scoring.models import Job, Transition
 from scoring.states import may_move
 
 
@@ -59,6 +59,7 @@ def transition_record(
     return Transition(
         entity=instance._meta.model_name or "",
         entity_id=str(instance.pk),
+        job_id=instance.pk if isinstance(instance, Job) else getattr(instance, "job_id", None),
         from_state=old,
         to_state=to,
         actor=actor,

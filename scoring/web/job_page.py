@@ -19,8 +19,7 @@ from scoring.export.results import export_of
 from scoring.models import Job, Query, Stage
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_log, job_progress, results_of
-from scoring.services.jobs import STOPPABLE
-from scoring.states import ChunkState, ItemStatus, JobState
+from scoring.states import STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
 from scoring.web.jobs import job_or_404
@@ -55,7 +54,7 @@ class JobPage:
 
     @property
     def cancellable(self) -> bool:
-        return self.job.state in STOPPABLE
+        return self.job.state in STOPPABLE_JOB_STATES
 
     @property
     def measurable(self) -> bool:

@@ -22,7 +22,8 @@ from scoring.models import Job
 from scoring.selectors.home import start_of
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_with_placements
-from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.job_control import job_cancel
+from scoring.services.jobs import job_submit
 from scoring.services.stages import StagePlan
 from scoring.web.actions import ActionView
 from scoring.web.forms import JobForm

@@ -16,7 +16,7 @@ from assay.api.principal import Principal
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
 from scoring.services.chunks import chunk_complete, chunk_lease
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 from scoring.services.registry import self_test_claim, self_test_finish, self_tests_interrupted
 from scoring.states import ChunkState, JobState, ModelState, WorkerState
 from tests.integration.conftest import MakeJob, MakeWorker

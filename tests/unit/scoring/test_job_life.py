@@ -19,7 +19,8 @@ from scoring.selectors.evaluation import measures_parse, stage_evaluate
 from scoring.selectors.jobs import job_progress, ranked_documents
 from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
 from scoring.services.finalize import jobs_advance, stage_finish
-from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.job_control import job_cancel
+from scoring.services.jobs import job_submit
 from scoring.services.stages import StagePlan
 from scoring.services.transitions import MoveRefused, transition
 from scoring.services.workers import worker_register
