@@ -70,6 +70,11 @@ class Migration(migrations.Migration):
             name='started_at',
             field=models.DateTimeField(help_text='the first lease since it last joined the queue', null=True),
         ),
+        migrations.AlterField(
+            model_name='transition',
+            name='at',
+            field=models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
+        ),
         migrations.AddIndex(
             model_name='chunk',
             index=models.Index(condition=models.Q(('state', 'failed'), ('failed_pairs__gt', 0), ('scored_pairs', 0), _connector='OR'), fields=['job', 'finished_at'], name='chunk_in_trouble'),
@@ -91,6 +96,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='joblimit',
             constraint=models.UniqueConstraint(fields=('team', 'user'), name='job_limit_of_user', nulls_distinct=False),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=models.Index(condition=models.Q(models.Q(('entity', 'chunk'), _negated=True), ('reason__in', ['released', 'lease_expired', 'worker_lost', 'worker_crashed', 'item_error']), ('to_state', 'failed'), _connector='OR'), fields=['job', 'id'], name='transition_noteworthy'),
         ),
         migrations.RunSQL(LOG_OF_JOBS, migrations.RunSQL.noop),
     ]

@@ -20,12 +20,11 @@ from scoring.services.job_control import chunks_cancel, job_stop
 from scoring.services.job_limits import usage_lock
 from scoring.services.jobs import expiry
 from scoring.services.transitions import transition
-from scoring.states import ChunkCause, ChunkState, JobEnd, JobState
+from scoring.states import TIMED_JOB_STATES, ChunkCause, ChunkState, JobEnd, JobState
 
 ACTOR: Final = "reconciler"
 FIRST_CHUNKS: Final = 5  # fewer say little about the rest
 RECENTLY: Final = timedelta(minutes=1)  # only what fails now makes it worth counting a job's chunks
-TIMED: Final = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 
 
 def jobs_start_due() -> int:
@@ -48,7 +47,7 @@ def jobs_start_due() -> int:
 
 def jobs_expire() -> int:
     """Stop the jobs whose time is up: what is done stays and is ranked. Returns how many there were."""
-    late = Job.objects.filter(state__in=TIMED, expires_at__lt=Now())
+    late = Job.objects.filter(state__in=TIMED_JOB_STATES, expires_at__lt=Now())
     return sum(_stop(job, JobEnd.EXPIRED, {"complete_within": job.complete_within}) for job in late)
 
 

@@ -22,7 +22,7 @@ from scoring.models.base import UploadedSet
 from scoring.services.job_limits import pairs_check, usage_lock, waiting_check
 from scoring.services.stages import StagePlan, stage_open, stages_create
 from scoring.services.transitions import transition_record
-from scoring.states import STOPPABLE_JOB_STATES, JobState, ModelState, SetState
+from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, ModelState, SetState
 
 MAX_PAIRS: Final = 100_000_000
 MAX_NAME: Final = 200
@@ -124,21 +124,18 @@ def job_change(
 
     Raises AssayError 422 for a value that cannot be; 409 ``job_ended`` for all but the name once it cannot matter.
     """
-    fields: dict[str, Any] = {}
-    if name is not KEPT:
-        fields["name"] = _named(str(name))
-    if priority is not KEPT:
-        _check_priority(priority)
-        fields["priority"] = priority
-    if complete_within is not KEPT:
-        _check_complete_within(complete_within)
-        fields["complete_within"] = complete_within
-        fields["expires_at"] = _new_expiry(job, complete_within)
-    changed = {
-        field: value for field, value in fields.items() if field != "expires_at" and getattr(job, field) != value
-    }
+    asked = {"name": name, "priority": priority, "complete_within": complete_within}
+    changed = {field: value for field, value in asked.items() if value is not KEPT and value != getattr(job, field)}
     if not changed:
         return job
+    fields: dict[str, Any] = dict(changed)
+    if "name" in changed:
+        fields["name"] = _named(str(name))
+    if "priority" in changed:
+        _check_priority(priority)
+    if "complete_within" in changed:
+        _check_complete_within(complete_within)
+        fields["expires_at"] = _until(job, complete_within)
     rows = Job.objects.filter(pk=job.pk)
     if changed.keys() != {"name"}:
         rows = rows.filter(state__in=STOPPABLE_JOB_STATES)
@@ -180,18 +177,19 @@ def expiry(complete_within: int | None) -> Any:
     return Now() + timedelta(seconds=complete_within) if complete_within else None
 
 
-def _new_expiry(job: Job, complete_within: int | None) -> datetime | None:
-    if complete_within is None or job.state == JobState.SCHEDULED:
-        return None  # a scheduled job's time begins when it joins the queue
-    expires_at = job.queued_at + timedelta(seconds=complete_within)
-    if expires_at <= timezone.now():
+def _until(job: Job, complete_within: Any) -> datetime | None:
+    """The end of the time that the job may take; a scheduled job's begins when it joins the queue."""
+    if complete_within is None or job.state not in TIMED_JOB_STATES:
+        return None
+    until = job.queued_at + timedelta(seconds=complete_within)
+    if until <= timezone.now():
         raise _refusal(
             "bad_complete_within",
             f"complete_within is {complete_within:,}, but the job joined the queue longer ago than that. "
             "Give more seconds, or cancel the job.",
             "complete_within",
         )
-    return expires_at
+    return until
 
 
 def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> None:

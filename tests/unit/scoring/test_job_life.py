@@ -77,7 +77,7 @@ def run_all(worker: Worker) -> None:
 
 def test_a_job_ends_ranked(job: Job, worker: Worker) -> None:
     assert job.pair_count == 140 and job.chunks.count() == 2
-    assert job_progress(job).reason == "no worker is running"
+    assert job_progress(job).waiting.sentence == "no worker is running"
     run_all(worker)
     job.refresh_from_db()
     assert job.state == JobState.RUNNING and job_progress(job).pairs_done == 140
