@@ -89,7 +89,7 @@ def test_the_progress_is_polled_until_the_end(browser_client: Client, analyst: U
     waiting = text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
     assert (
         "a worker is about to take it" in waiting
-        and f'hx-get="{url}"' in waiting
+        and f'hx-get="{url}?log=main"' in waiting
         and 'hx-trigger="every 2s"' in waiting
     )
 
