@@ -65,7 +65,9 @@ def _queued(job: Job) -> Waiting:
     models = [stage.model for stage in job.stages.all() if stage.model and stage.state == StageState.RUNNING]
     for model in models:
         if model.state != ModelState.AVAILABLE:
-            return Waiting("model_not_served", f"model '{model.name}' is not served: {model.get_state_display()}")
+            return Waiting(
+                "model_not_served", f"model '{model.name}' is not served: {model.get_state_display().lower()}"
+            )
     if not workers_alive().exists():
         return Waiting("no_worker", "no worker is running")
     for model in models:

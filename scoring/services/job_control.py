@@ -115,4 +115,4 @@ def chunks_cancel(job: Job, *, actor: str) -> int:
 
 
 def _refusal(code: str, job: Job, why: str) -> AssayError:
-    return AssayError(code, f"Job '{job.name}' is {job.get_state_display()}; {why}.", status=409)
+    return AssayError(code, f"Job '{job.name}' is {job.get_state_display().lower()}; {why}.", status=409)

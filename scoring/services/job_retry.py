@@ -31,7 +31,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
         job_reread(job)
         if job.state not in RETRIABLE_JOB_STATES:
             why = "everything was scored" if job.state == JobState.COMPLETED else "it has not ended"
-            message = f"Job '{job.name}' is {job.get_state_display()}; {why}, so there is nothing to retry."
+            message = f"Job '{job.name}' is {job.get_state_display().lower()}; {why}, so there is nothing to retry."
             raise AssayError("job_not_retriable", message, status=409)
         running_check(usage)
         pairs_check(usage, job.pair_count)
@@ -123,9 +123,8 @@ def _check_model(stage: Stage) -> None:
     if model is None:
         return
     if model.state != ModelState.AVAILABLE:
-        message = (
-            f"Model '{model.name}' is not served ({model.get_state_display()}). Retry the job when it is, or clone it."
-        )
+        state = model.get_state_display().lower()
+        message = f"Model '{model.name}' is not served ({state}). Retry the job when it is, or clone it."
         raise AssayError("model_not_served", message, status=409)
     if different := changed_settings(stage.settings, model_snapshot(model)):
         message = (

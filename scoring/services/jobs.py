@@ -142,7 +142,7 @@ def job_change(
     with transaction.atomic():
         if not rows.update(**fields):
             job_reread(job)
-            message = f"Job '{job.name}' is {job.get_state_display()}; only its name can still be changed."
+            message = f"Job '{job.name}' is {job.get_state_display().lower()}; only its name can still be changed."
             raise AssayError("job_ended", message, status=409)
         detail = {field: {"from": getattr(job, field), "to": value} for field, value in changed.items()}
         transition_record(job, job.state, job.state, actor=principal.label, reason="changed", detail=detail).save()
@@ -157,7 +157,9 @@ def job_delete(*, principal: Principal, job: Job) -> None:
         if state is None:
             raise _gone(job)
         if not JobState(state).is_final:
-            message = f"Job '{job.name}' is {JobState(state).label}; cancel it, and delete it when it has ended."
+            message = (
+                f"Job '{job.name}' is {JobState(state).label.lower()}; cancel it, and delete it when it has ended."
+            )
             raise AssayError("job_not_ended", message, status=409)
         audit_record(verb="job.deleted", principal=principal, target=job, detail={"pairs": job.pair_count})
         job.delete()
