@@ -11,14 +11,15 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
-from scoring.models import Chunk, Job, Transition
+from scoring.models import Chunk, Job
 from scoring.services.job_limits import running_check, usage_lock
 from scoring.services.jobs import job_reread, job_submit
-from scoring.services.stages import CHUNK_BATCH, stage_plan
-from scoring.services.transitions import transition, transition_record
+from scoring.services.stages import stage_plan
+from scoring.services.transitions import transition, transitions_record
 from scoring.states import STOPPABLE_JOB_STATES, ChunkState, JobEnd, JobState
 
 PAUSABLE: Final = (JobState.QUEUED, JobState.RUNNING)
+CHUNKS_AT_ONCE: Final = 20_000
 
 
 def job_pause(*, principal: Principal, job: Job) -> Job:
@@ -98,20 +99,20 @@ def chunks_cancel(job: Job, *, actor: str) -> int:
     """Cancel the pending chunks of a job that is being stopped. Leased ones are cancelled by their worker, or when
     their lease ends."""
     cancelled = 0
-    pending = Chunk.objects.filter(job=job, job__state=JobState.CANCELLING, state=ChunkState.PENDING).only("job")
+    pending = Chunk.objects.filter(job=job, job__state=JobState.CANCELLING, state=ChunkState.PENDING)
     while True:
         # In parts, and passing over what a worker leases at this moment: that worker sees the stop itself.
         with transaction.atomic():
-            part = list(pending.select_for_update(skip_locked=True, of=("self",))[:CHUNK_BATCH])
-            if not part:
+            free = pending.select_for_update(skip_locked=True, of=("self",)).order_by()
+            ids = list(free.values_list("pk", flat=True)[:CHUNKS_AT_ONCE])
+            if not ids:
                 return cancelled
-            rows = Chunk.objects.filter(pk__in=[chunk.pk for chunk in part])
+            rows = Chunk.objects.filter(pk__in=ids)
             rows.update(state=ChunkState.CANCELLED, finished_at=Now(), error=job.end_reason)
-            Transition.objects.bulk_create(
-                transition_record(chunk, ChunkState.PENDING, ChunkState.CANCELLED, actor=actor, reason=job.end_reason)
-                for chunk in part
+            transitions_record(
+                Chunk, ids, ChunkState.PENDING, ChunkState.CANCELLED, job=job, actor=actor, reason=job.end_reason
             )
-        cancelled += len(part)
+        cancelled += len(ids)
 
 
 def _refusal(code: str, job: Job, why: str) -> AssayError:

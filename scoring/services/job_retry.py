@@ -9,11 +9,12 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
-from scoring.models import Chunk, Job, QueryResult, Stage, Transition
+from scoring.models import Chunk, Job, QueryResult, Stage
+from scoring.services.job_control import CHUNKS_AT_ONCE
 from scoring.services.job_limits import pairs_check, running_check, usage_lock
 from scoring.services.jobs import expiry, job_reread
-from scoring.services.stages import CHUNK_BATCH, changed_settings, model_snapshot, stage_open
-from scoring.services.transitions import transition, transition_record
+from scoring.services.stages import changed_settings, model_snapshot, stage_open
+from scoring.services.transitions import transition, transitions_record
 from scoring.states import RETRIABLE_JOB_STATES, ChunkState, JobState, ModelState, StageState
 
 UNFINISHED = (ChunkState.FAILED, ChunkState.CANCELLED)
@@ -88,14 +89,14 @@ def stages_reopen(*, job: Job, actor: str) -> bool:
 def chunks_reset(stage: Stage, *, actor: str) -> int:
     """Give the stage's failed and cancelled chunks all their attempts back. Returns how many there were."""
     reset = 0
-    unfinished = Chunk.objects.filter(stage=stage, state__in=UNFINISHED).only("job", "state").order_by("pk")
-    while part := list(unfinished[:CHUNK_BATCH]):
-        rows = Chunk.objects.filter(pk__in=[chunk.pk for chunk in part])
-        rows.update(state=ChunkState.PENDING, attempts=0, cause="", error="", started_at=None, finished_at=None)
-        Transition.objects.bulk_create(
-            transition_record(chunk, chunk.state, ChunkState.PENDING, actor=actor, reason="retried") for chunk in part
-        )
-        reset += len(part)
+    for state in UNFINISHED:
+        rows = Chunk.objects.filter(stage=stage, state=state).order_by()
+        while ids := list(rows.values_list("pk", flat=True)[:CHUNKS_AT_ONCE]):
+            transitions_record(Chunk, ids, state, ChunkState.PENDING, job=stage.job, actor=actor, reason="retried")
+            Chunk.objects.filter(pk__in=ids).update(
+                state=ChunkState.PENDING, attempts=0, cause="", error="", started_at=None, finished_at=None
+            )
+            reset += len(ids)
     return reset
 
 

@@ -302,9 +302,9 @@ def test_the_log_is_filtered_and_paged(browser_client: Client, analyst: User, wo
     main, problems, everything = (
         text_of(browser_client.get(url, {"log": kind})) for kind in ("main", "problems", "all")
     )
-    assert "It is poisoned." in problems and "· submitted" not in problems
-    assert "· submitted" in main and "fault 1" in main and "· scored" not in main
-    assert "· scored" in everything
+    assert "It is poisoned." in problems and "· submitted</span>" not in problems
+    assert "· submitted</span>" in main and "fault 1" in main and "· scored</span>" not in main
+    assert "· scored</span>" in everything
 
     for number in range(60):
         job_change(principal=factories.principal(analyst), job=Job.objects.get(pk=job.pk), name=f"name {number}")
@@ -312,7 +312,7 @@ def test_the_log_is_filtered_and_paged(browser_client: Client, analyst: User, wo
     older = re.search(r'rel="next" href="([^"]+)"', newest)
     assert older and "name 59" in newest and "to name 3 " not in newest
     page = text_of(browser_client.get(html.unescape(older[1])))
-    assert "from name 2 to name 3" in page and "· submitted" in page and "Newest" in page
+    assert "from name 2 to name 3" in page and "· submitted</span>" in page and "Newest" in page
     assert text_of(browser_client.get(url, {"before": "x", "log": "y"})).count("to name 59") == 1
 
 
