@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.db import Error as AnyDatabaseError
 from django.db import close_old_connections
 from django.db.models import Exists, OuterRef
+from structlog.contextvars import bound_contextvars
 
 from scoring.models import Chunk, Placement, ScoringModel, Worker
 from scoring.selectors.workers import workers_alive
@@ -100,7 +102,8 @@ class Batch:
         if hand is None:
             return False
         try:
-            self._run(hand)
+            with about(hand.chunk):
+                self._run(hand)
         finally:
             with self._lock:
                 self._in_hand.remove(hand)
@@ -175,7 +178,9 @@ class Batch:
         else:
             report = score_report(output, worker=self._worker.name, seconds=time.monotonic() - started)
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
-            self.outcomes.add("done" if stored else "lease_lost")
+            outcome = "done" if stored else "lease_lost"
+            self.outcomes.add(outcome)
+            logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
 
     def _model_name(self, chunk: Chunk) -> str:
         """The engine's name of the job's model, if that still is the model which the job was submitted for."""
@@ -205,6 +210,8 @@ class Batch:
     def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "") -> None:
         chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error)
         self.outcomes.add(cause)
+        with about(chunk):
+            logger.info("chunk given back: %s %s", cause, error)
 
     def _keep(self) -> None:
         """Stop what is not wanted any more; extend the leases, but only if the engine got on since the last time."""
@@ -217,3 +224,8 @@ class Batch:
         if progress > self._extended_progress and now - self._extended_at >= settings.LEASE_SECONDS / 3:
             chunks_extend(list(hands))
             self._extended_at, self._extended_progress = now, progress
+
+
+def about(chunk: Chunk) -> AbstractContextManager[None]:
+    """Log lines inside name the job and the chunk."""
+    return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)

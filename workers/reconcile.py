@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Worker
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
@@ -35,7 +33,7 @@ class Reconciler:
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
-        with only_one() as ours:
+        with only_one(ADVISORY_LOCK, wait=False) as ours:
             if not ours:
                 return
             if not self._hold():
@@ -60,21 +58,6 @@ class Reconciler:
             self._held_since = time.monotonic()
             logger.warning("more than half of the workers fell silent at once; holding for one lease time")
         return time.monotonic() - self._held_since < settings.LEASE_SECONDS
-
-
-@contextlib.contextmanager
-def only_one() -> Iterator[bool]:
-    """Whether this process has the database's lock for reconcilers; lost with the connection."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        row = cursor.fetchone()
-    ours = bool(row and row[0])
-    try:
-        yield ours
-    finally:
-        if ours:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
 
 
 def wake_if_work_waits() -> None:

@@ -132,7 +132,7 @@ class JobControlViewSet(ResourceViewSet):
         "takes its candidates from one that changes is scored anew.",
         answer=shapes.JobDetailSerializer,
         example={**shapes.JOB_DETAIL, "state": JobState.QUEUED, "attempt": 2},
-        errors=(*MOVED, 429),
+        errors=(*MOVED, 422, 429),
     )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:

@@ -13,6 +13,7 @@ from scoring.models import Chunk, Job, QueryResult, Stage
 from scoring.services.job_control import CHUNKS_AT_ONCE
 from scoring.services.job_limits import pairs_check, running_check, usage_lock
 from scoring.services.jobs import expiry, job_reread
+from scoring.services.retention import texts_demand
 from scoring.services.stages import changed_settings, model_snapshot, stage_open
 from scoring.services.transitions import transition, transitions_record
 from scoring.states import RETRIABLE_JOB_STATES, ChunkState, JobState, ModelState, StageState
@@ -24,8 +25,8 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
     """Queue an ended job again, as its next attempt, with its failed and cancelled chunks only.
 
     Raises AssayError 409 ``job_not_retriable`` unless it ended with something missing, ``nothing_to_retry`` when every
-    chunk was scored, ``model_changed`` when what is missing would be scored by another model than what is there; 429
-    over one of the person's limits.
+    chunk was scored, ``model_changed`` when what is missing would be scored by another model than what is there; 422
+    ``texts_deleted``; 429 over one of the person's limits.
     """
     with transaction.atomic():
         usage = usage_lock(team=job.team, user=job.created_by)
@@ -36,6 +37,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             raise AssayError("job_not_retriable", message, status=409)
         running_check(usage)
         pairs_check(usage, job.pair_count)
+        texts_demand(document_set=job.document_set, query_set=job.query_set)
         moved = transition(
             job,
             JobState.QUEUED,

@@ -20,6 +20,7 @@ from scoring import dispatch
 from scoring.models import DocumentSet, Job, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.services.job_limits import pairs_check, usage_lock, waiting_check
+from scoring.services.retention import texts_demand
 from scoring.services.stages import StagePlan, stage_open, stages_create
 from scoring.services.transitions import transition_record
 from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, ModelState, SetState
@@ -62,9 +63,9 @@ def job_submit(
     when one of them has ended. ``complete_within`` seconds after that it is stopped and what is done is ranked.
     ``max_error_rate`` is the share of failed pairs that stops it (None: half of them; 1: it goes on regardless).
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a number out
-    of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict`` when the key was used
-    for something else.
+    Raises AssayError 422 for a model that is not served, a set that is not ready, has no texts or nothing to rank, a
+    number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict`` when the key
+    was used for something else.
     """
     asked = _fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
@@ -76,6 +77,7 @@ def job_submit(
         _check(stages, document_set, query_set)
         _check_priority(priority)
         _check_times(start_at, complete_within)
+        texts_demand(document_set=document_set, query_set=query_set)
         waits = not usage.room or (start_at is not None and start_at > timezone.now())
         if waits:
             waiting_check(usage)
