@@ -39,6 +39,13 @@ class ScoreBlock:
             "statuses": self.statuses.astype(np.uint8).tobytes(),
         }
 
+    def counts(self) -> dict[str, Any]:
+        """As table columns; a pair that was empty is in neither."""
+        return {
+            "scored_pairs": int(np.count_nonzero(~np.isnan(self.raw))),
+            "failed_pairs": int(np.count_nonzero(self.statuses == ITEM_STATUSES.index(ItemStatus.FAILED))),
+        }
+
     @classmethod
     def unpack(cls, row: Any, shape: tuple[int, ...]) -> ScoreBlock:
         """``row`` has the three columns of ``packed``."""

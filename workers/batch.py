@@ -28,7 +28,7 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.stages import model_snapshot
+from scoring.services.stages import changed_settings, model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
@@ -253,8 +253,3 @@ class Batch:
 def about(chunk: Chunk) -> AbstractContextManager[None]:
     """Log lines inside name the job and the chunk."""
     return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)
-
-
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
-    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

@@ -16,6 +16,8 @@ BLOBS: Final = ("raw_scores", "scores", "document_positions", "statuses")  # rea
 PENDING = Q(state=ChunkState.PENDING)
 LEASED = Q(state=ChunkState.LEASED)
 DONE = Q(state=ChunkState.DONE)
+# Ended with failures, or without a single score: what decides whether a job is hopeless. Few rows, so a small index.
+IN_TROUBLE = Q(state=ChunkState.FAILED) | Q(failed_pairs__gt=0) | Q(scored_pairs=0)
 
 
 class Chunk(models.Model):
@@ -54,6 +56,8 @@ class Chunk(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 
+    scored_pairs = models.PositiveIntegerField(null=True, help_text="with a score; set when done")
+    failed_pairs = models.PositiveIntegerField(default=0, help_text="that could not be scored; set when done")
     raw_scores = models.BinaryField(default=b"")
     scores = models.BinaryField(default=b"")
     document_positions = models.BinaryField(default=b"")
@@ -77,6 +81,7 @@ class Chunk(models.Model):
             models.Index(fields=("stage",), condition=LEASED, name="chunk_leased"),
             models.Index(fields=("stage", "-finished_at"), condition=DONE, name="chunk_done"),
             models.Index(fields=("stage",), condition=Q(attempts__gte=2), name="chunk_suspect"),
+            models.Index(fields=("job", "finished_at"), condition=IN_TROUBLE, name="chunk_in_trouble"),
         )
 
     def __str__(self) -> str:

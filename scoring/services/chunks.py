@@ -121,6 +121,7 @@ def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: d
         cause="",
         error="",
         report=report,
+        **block.counts(),
         **block.packed(),
         **NO_LEASE,
     )

@@ -65,11 +65,12 @@ def stage_finish(stage: Stage) -> bool:
 
 
 def _open_or_skip(branch: Stage, *, has_candidates: bool) -> None:
-    if has_candidates and branch.job.state == JobState.RUNNING:
+    stopped = branch.job.state == JobState.CANCELLING
+    if has_candidates and not stopped:  # a paused job's too: its chunks wait for the resume
         stage_open(stage=branch, actor=ACTOR)
         dispatch.workers_wake()
         return
-    why = "its source ranked nothing" if branch.job.state == JobState.RUNNING else "the job was stopped"
+    why = "the job was stopped" if stopped else "its source ranked nothing"
     transition(branch, StageState.SKIPPED, actor=ACTOR, reason=why)
     for each in branch.branches.filter(state=StageState.WAITING).select_related("job", "model"):
         _open_or_skip(each, has_candidates=False)
@@ -208,5 +209,5 @@ def _end_state(statistics: dict[str, Any]) -> JobState:
 def _failure(job: Job) -> str:
     error = Chunk.objects.filter(job=job, state=ChunkState.FAILED).values_list("error", flat=True).first() or ""
     if job.end_reason == JobEnd.TOO_MANY_ERRORS:
-        return f"Too many pairs failed, the job was stopped. {error}".strip()
+        return f"{job.failure} {error}".strip()  # said when it was stopped
     return f"No pair could be scored. {error}".strip()

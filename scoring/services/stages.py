@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,12 @@ class StagePlan:
     method: StageMethod = StageMethod.MODEL
     source: int | None = None
     top_k: int | None = None
+
+
+def stage_plan(stage: Stage) -> StagePlan:
+    """What to ask for to get such a stage again, with the model as it is then."""
+    source = stage.source.index if stage.source else None
+    return StagePlan(model=stage.model, method=StageMethod(stage.method), source=source, top_k=stage.top_k)
 
 
 def stages_create(*, job: Job, plans: Sequence[StagePlan]) -> list[Stage]:
@@ -106,3 +112,8 @@ def model_snapshot(model: ScoringModel) -> dict[str, Any]:
         "scale": model.facts.get("scale", ""),
         "truncation": "document",
     }
+
+
+def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
+    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

@@ -1,4 +1,4 @@
-"""Jobs: the list, a new one, cancel."""
+"""Jobs: the list, a new one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from scoring.models import Job
 from scoring.selectors.home import start_of
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_with_placements
-from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.jobs import job_submit
 from scoring.services.stages import StagePlan
-from scoring.web.actions import ActionView
 from scoring.web.forms import JobForm
 from scoring.web.tables import JobTable
 
@@ -130,14 +129,3 @@ class JobSizeView(PrincipalMixin, View):
         form = JobForm(principal=self.principal)
         size = job_size(form, request.GET.get("document_set"), request.GET.get("query_set"))
         return render(request, "jobs/_size.html", {"size": size})
-
-
-class JobCancelView(ActionView):
-    required_scope: ClassVar[str] = Scope.JOBS
-
-    def act(self) -> str:
-        job = job_cancel(principal=self.principal, job=job_or_404(self, self.kwargs["pk"]))
-        return f"Job “{job.name}” is being cancelled. What was scored already stays."
-
-    def after(self) -> str:
-        return reverse("web:job_detail", args=[self.kwargs["pk"]])

@@ -26,7 +26,7 @@ from scoring.services.chunks import (
     chunks_reclaim_own,
     chunks_to_stop,
 )
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 from scoring.states import ChunkCause, ChunkState, JobState
 from tests.integration.conftest import MakeJob, MakeWorker
 

@@ -38,6 +38,11 @@ LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
 HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
 
+# --- Limits of a user's jobs, where no row says otherwise -------------------------------------------------------------
+JOBS_RUNNING_PER_USER = env.integer("JOBS_RUNNING_PER_USER", 20, minimum=1)
+JOBS_WAITING_PER_USER = env.integer("JOBS_WAITING_PER_USER", 200)
+PAIRS_OPEN_PER_USER = env.integer("PAIRS_OPEN_PER_USER", 1_000_000_000, minimum=1)
+
 # --- Limits of a request ---------------------------------------------------------------------------------------------
 MAX_DOCUMENTS_PER_REQUEST = env.integer("MAX_DOCUMENTS_PER_REQUEST", 1000, minimum=1)
 MAX_BODY_BYTES = env.integer("MAX_BODY_BYTES", 32 << 20, minimum=1024)
