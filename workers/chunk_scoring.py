@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +59,16 @@ def score_report(output: ScoringOutput, *, worker: str, seconds: float) -> dict[
         "timings": asdict(output.timings),
         "seconds": round(seconds, 3),
         "worker": worker,
+        **({"failures": failures_by_code(output.errors)} if output.errors else {}),
     }
+
+
+def failures_by_code(errors: Mapping[int, str]) -> dict[str, list[int]]:
+    """``errors``: code by pair index, counted through the chunk query by query."""
+    failures: dict[str, list[int]] = {}
+    for pair, code in sorted(errors.items()):
+        failures.setdefault(code, []).append(pair)
+    return failures
 
 
 def _texts(rows: QuerySet[Any], start: int, count: int) -> tuple[str, ...]:

@@ -3,12 +3,15 @@
 from scoring.models.chunk import Chunk
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
+from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.query_set import Query, QuerySet
 from scoring.models.result import QueryResult
+from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.worker import Worker
@@ -18,14 +21,19 @@ __all__ = [
     "Document",
     "DocumentSet",
     "Job",
+    "JobLimit",
     "Judgement",
     "JudgementSet",
     "Placement",
     "Query",
     "QueryResult",
     "QuerySet",
+    "RunEntry",
+    "RunSet",
     "ScoreRequest",
     "ScoringModel",
+    "Stage",
+    "StageMethod",
     "Transition",
     "Upload",
     "Worker",

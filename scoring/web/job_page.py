@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.core.paginator import Paginator
 from django.db.models import Sum
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.generic.base import View
 
@@ -16,17 +17,21 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.services import audit_record
 from scoring.export.results import export_of
-from scoring.models import Job, Query
-from scoring.selectors.evaluation import EVALUATED, Evaluation, job_evaluate
-from scoring.selectors.jobs import JobProgress, chunk_problems, job_log, job_progress, results_of
-from scoring.states import ChunkState, ItemStatus, JobState
+from scoring.models import Job, Query, Stage
+from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
+from scoring.selectors.job_events import KINDS, log_page
+from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, results_of
+from scoring.services.job_control import PAUSABLE
+from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
+from scoring.web.job_actions import JobChangeForm, change_form
 from scoring.web.jobs import job_or_404
 from scoring.web.results import ResultsPage, results_page
 
 PROBLEMS_SHOWN = 50
 QUERIES_PER_PAGE = 50
+LOG_KINDS = {"main": "What matters", "problems": "Problems", "all": "Everything"}
 STRIP_ORDER = (ChunkState.DONE, ChunkState.LEASED, ChunkState.FAILED, ChunkState.CANCELLED, ChunkState.PENDING)
 MEANINGS = {
     "nDCG@10": "graded relevance of the first ten, discounted by rank; 1 is the ideal order",
@@ -45,12 +50,36 @@ class JobPage:
     kept: int
 
     @property
+    def stage(self) -> Stage:
+        return self.job.last_stage
+
+    @property
     def ended(self) -> bool:
         return JobState(self.job.state).is_final
 
     @property
     def cancellable(self) -> bool:
-        return self.job.state in (JobState.QUEUED, JobState.RUNNING)
+        return self.job.state in STOPPABLE_JOB_STATES
+
+    @property
+    def pausable(self) -> bool:
+        return self.job.state in PAUSABLE
+
+    @property
+    def resumable(self) -> bool:
+        return self.job.state == JobState.PAUSED
+
+    @property
+    def retriable(self) -> bool:
+        return self.job.state in RETRIABLE_JOB_STATES
+
+    @property
+    def max_error_percent(self) -> str:
+        return f"{self.job.max_error_rate:.4%}".removesuffix("%").rstrip("0").removesuffix(".")
+
+    @property
+    def change_form(self) -> JobChangeForm:
+        return change_form(self.job)
 
     @property
     def measurable(self) -> bool:
@@ -83,7 +112,7 @@ class JobPage:
 
 
 def job_page(job: Job) -> JobPage:
-    return JobPage(job, job_progress(job), results_of(job).aggregate(kept=Sum("kept"))["kept"] or 0)
+    return JobPage(job, job_progress(job), results_of(job.last_stage).aggregate(kept=Sum("kept"))["kept"] or 0)
 
 
 class JobView(PrincipalMixin, View):
@@ -98,7 +127,7 @@ class JobView(PrincipalMixin, View):
         return render(request, self.template_name, {"page": page, "tab": self.tab, "view": self, **self.context(page)})
 
     def context(self, page: JobPage) -> dict[str, Any]:
-        return _details(page)
+        return _details(page, self.request.GET)
 
 
 class JobDetailView(JobView):
@@ -109,8 +138,8 @@ class JobDetailView(JobView):
 
     def context(self, page: JobPage) -> dict[str, Any]:
         if not (page.ended and page.kept):
-            return _details(page)
-        results: ResultsPage = results_page(page.job, self.request.GET)
+            return _details(page, self.request.GET)
+        results: ResultsPage = results_page(page.stage, self.request.GET)
         return {"results": results}
 
 
@@ -136,7 +165,7 @@ class JobEvaluationView(JobView):
         if chosen is None or not page.measurable:
             return context
         try:
-            evaluation = job_evaluate(page.job, chosen)
+            evaluation = stage_evaluate(page.stage, chosen)
         except AssayError as refusal:
             return {**context, "refusal": refusal.message}
         return {**context, "evaluation": evaluation, **self._by_query(page.job, evaluation)}
@@ -161,7 +190,7 @@ class JobProgressView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
         page = job_page(job_or_404(self, pk))
-        context = {"page": page, "polled": True, **_details(page)}
+        context = {"page": page, "polled": True, **_details(page, request.GET)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
 
 
@@ -170,15 +199,23 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        lines, content_type, file_name = export_of(job, export_format)
+        lines, content_type, file_name = export_of(job.last_stage, export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
         response = StreamingHttpResponse(lines, content_type=content_type)
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'
         return response
 
 
-def _details(page: JobPage) -> dict[str, Any]:
+def _details(page: JobPage, query: QueryDict) -> dict[str, Any]:
+    """The log and the chunks that came back. ``?log=`` names the kind of events, ``?before=`` where to go on."""
+    kind = query.get("log", "main")
+    before = query.get("before", "")
     return {
-        "log": job_log(page.job),
+        "log": log_page(
+            page.job,
+            kind=kind if kind in KINDS else "main",
+            before=int(before) if re.fullmatch("[0-9]{1,18}", before, re.ASCII) else None,
+        ),
+        "log_kinds": LOG_KINDS,
         "problems": chunk_problems(page.job).select_related("lease_owner")[:PROBLEMS_SHOWN],
     }

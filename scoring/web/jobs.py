@@ -1,4 +1,4 @@
-"""Jobs: the list, a new one, cancel."""
+"""Jobs: the list, a new one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from scoring.models import Job
 from scoring.selectors.home import start_of
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_with_placements
-from scoring.services.jobs import job_cancel, job_submit
-from scoring.web.actions import ActionView
+from scoring.services.jobs import job_submit
+from scoring.services.stages import StagePlan
 from scoring.web.forms import JobForm
 from scoring.web.tables import JobTable
 
@@ -88,8 +88,9 @@ class JobNewView(PrincipalMixin, FormView[JobForm]):
         fields = dict(form.cleaned_data)
         key = idempotency_key(fields)
         del fields["form_key"]
+        stages = [StagePlan(model=fields.pop("model"), top_k=fields.pop("top_k"))]
         try:
-            job, _ = job_submit(principal=self.principal, idempotency_key=key, **fields)
+            job, _ = job_submit(principal=self.principal, idempotency_key=key, stages=stages, **fields)
         except AssayError as refusal:
             form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
             return self.form_invalid(form)
@@ -128,14 +129,3 @@ class JobSizeView(PrincipalMixin, View):
         form = JobForm(principal=self.principal)
         size = job_size(form, request.GET.get("document_set"), request.GET.get("query_set"))
         return render(request, "jobs/_size.html", {"size": size})
-
-
-class JobCancelView(ActionView):
-    required_scope: ClassVar[str] = Scope.JOBS
-
-    def act(self) -> str:
-        job = job_cancel(principal=self.principal, job=job_or_404(self, self.kwargs["pk"]))
-        return f"Job “{job.name}” is being cancelled. What was scored already stays."
-
-    def after(self) -> str:
-        return reverse("web:job_detail", args=[self.kwargs["pk"]])

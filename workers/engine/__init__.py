@@ -25,7 +25,7 @@ How a request becomes scores, and where each step is::
       finish                outputs.py, pooling/output.py   order submitted, per-item status  (postprocess thread)
 
     Engine.load             loader.py            loading, proving, measuring; a failure leaves nothing
-                            loading/             checkpoint.py: folder to model; detection.py: a folder's kind;
+                            loading/             checkpoint.py: folder to model; detection.py: the kind it holds;
                                                  memory_estimate.py: what a model will take
     Engine.self_test        self_test.py         what a model must show before it is served (candidate.py)
 
