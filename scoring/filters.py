@@ -41,7 +41,7 @@ class JobFilter(CreatedFilter):
 
 
 class UploadedSetFilter(CreatedFilter):
-    """Document sets, query sets and judgement sets."""
+    """Document, query, judgement and run sets."""
 
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
@@ -59,6 +59,11 @@ class JudgementFilter(filters.FilterSet):
     query_id = filters.CharFilter(label="Id of the query")
     document_id = filters.CharFilter(label="Id of the document")
     grade = filters.NumberFilter(label="Grade")
+
+
+class RunFilter(filters.FilterSet):
+    query_id = filters.CharFilter(label="Id of the query")
+    document_id = filters.CharFilter(label="Id of the document")
 
 
 class ModelFilter(CreatedFilter):

@@ -18,6 +18,8 @@ VERBS = {
     "query_set.deleted": "deleted query set {target}",
     "judgement_set.uploaded": "uploaded judgement set {target}",
     "judgement_set.deleted": "deleted judgement set {target}",
+    "run_set.uploaded": "uploaded run set {target}",
+    "run_set.deleted": "deleted run set {target}",
     "job.submitted": "submitted job {target}",
     "job.cancelled": "cancelled job {target}",
     "job.exported": "exported the results of job {target}",

@@ -1,4 +1,4 @@
-"""Document sets, query sets and judgements are uploaded, previewed, listed and deleted in the same way."""
+"""Document sets, query sets, judgements and runs are uploaded, previewed, listed and deleted in the same way."""
 
 from __future__ import annotations
 

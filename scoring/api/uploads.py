@@ -62,7 +62,7 @@ class JsonLinesParser(NdjsonParser):
 
 
 class PlainTextParser(FileBodyParser):
-    """TREC judgements."""
+    """TREC judgements and runs."""
 
     media_type = "text/plain"
     suffix = "txt"

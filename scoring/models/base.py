@@ -1,4 +1,4 @@
-"""What several tables share: public ids, owners, checked choices, uploaded sets."""
+"""What several tables share: public ids, owners, checked choices, uploaded sets, sets of texts."""
 
 from __future__ import annotations
 
@@ -65,3 +65,12 @@ class UploadedSet(OwnedModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class TextSet(UploadedSet):
+    """An uploaded set whose rows hold texts, which may be deleted while ids, scores and rankings stay."""
+
+    texts_deleted_at = models.DateTimeField(null=True, editable=False, help_text="since when its rows have no texts")
+
+    class Meta(UploadedSet.Meta):
+        abstract = True

@@ -14,7 +14,7 @@ def stored_name(upload: Upload, file_name: str) -> str:
 class Upload(OwnedModel):
     """A file that waits between its upload and its import, while a person looks at the columns found in it."""
 
-    kind = models.CharField(max_length=16, help_text="documents, queries or judgements")
+    kind = models.CharField(max_length=16, help_text="documents, queries, judgements or runs")
     file = models.FileField(upload_to=stored_name)
     file_name = models.CharField(max_length=255)
     size = models.PositiveBigIntegerField()

@@ -19,6 +19,7 @@ from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
+from scoring.ingest.seen import SeenKeys
 from scoring.models.base import UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
@@ -117,9 +118,9 @@ def set_import(
             extra={"existing": {"id": str(existing.pk), "name": existing.name}},
         )
     try:
-        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
-        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
         with transaction.atomic():
             return _store(principal, kind, name, file, file_name, file_format, resolved, checksum, keep_good_rows), True
     except FileProblem as error:
@@ -149,9 +150,10 @@ def _store(
     report = ImportReport()
     columns = (kind.parent, "position", *kind.columns)
     statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
+    parent = str(uploaded.pk)  # once, not once a row
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
-            copy.write_row((uploaded.pk, position, *values))
+            copy.write_row((parent, position, *values))
     if report.bad and not keep_good_rows:
         raise AssayError(
             "bad_rows",
@@ -177,7 +179,7 @@ def _store(
 
 def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport) -> Iterator[tuple[Any, ...]]:
     """The values of every row that can be kept; the report is filled on the way. The first of equal keys is kept."""
-    seen: set[int] = set()  # hashes: 1,000,000 ids as texts would take a web process too far
+    seen = SeenKeys()
     for row in rows:
         report.read += 1
         if row.problem:
@@ -188,12 +190,10 @@ def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: Impo
         except ValueError as error:
             report.refuse(row.line, str(error))
             continue
-        digest = hash(item.key)
-        if digest in seen:
+        if not seen.add(item.key):
             report.duplicate += 1
             report.refuse(row.line, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has")
             continue
-        seen.add(digest)
         report.kept += 1
         report.empty += item.is_empty
         yield item.values
@@ -206,12 +206,12 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
     """
     kind = import_kind(kind_name)
     try:
-        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
         rows = list(itertools.islice(rows_read(file, file_format), PREVIEW_ROWS))
         report, error, resolved = ImportReport(), "", dict(mapping or {})
         try:
-            found = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+            found = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
             resolved = found.to_json()
             deque(_items(kind, rows_read(file, file_format), found, report), maxlen=0)
         except AssayError as refusal:

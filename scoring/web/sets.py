@@ -1,4 +1,4 @@
-"""Document, query and judgement sets: list, detail, delete."""
+"""Document, query, judgement and run sets: list, detail, delete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
         return sets_of(self.principal, self.kwargs["kind"].model)
 
     def get_table_kwargs(self) -> dict[str, Any]:
-        return {"exclude": ("job_count",) if self.kwargs["kind"].slug == "judgement-sets" else ()}
+        return {"exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         kind: SetKind = self.kwargs["kind"]
@@ -61,12 +61,14 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
-        rows = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE)
+        kind: SetKind = self.kwargs["kind"]
+        page = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
-            kind=self.kwargs["kind"],
+            kind=kind,
             search=search,
-            page=rows.get_page(self.request.GET.get("page")),
+            page=page,
+            table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),
             roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},

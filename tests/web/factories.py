@@ -33,6 +33,7 @@ DOCUMENTS = (
 )
 QUERIES = "id\ttext\nq1\thow do I pull out a tick\nq2\tdescale a kettle\n"
 JUDGEMENTS = "q1 0 d1 2\nq1 0 d2 0\nq2 0 d2 1\n"
+RUN = "q1 Q0 d1 1 12.5 bm25\nq1 Q0 d2 2 11 bm25\nq2 Q0 d2 1 3 bm25\n"
 REPORT = {
     "passed": True,
     "checks": [

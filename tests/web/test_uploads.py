@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Upload
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, RunEntry, Upload
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -131,6 +131,18 @@ def test_judgements_may_be_a_qrels_file(browser_client: Client) -> None:
     mapping = {"query_id": "query_id", "document_id": "document_id", "grade": "grade"}
     browser_client.post(import_url("judgement-sets"), {**mapping, "name": "Grades", "do": "import"})
     assert JudgementSet.objects.count() == 1 and Judgement.objects.count() == 3
+
+
+def test_a_run_may_be_a_trec_file(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, factories.RUN, kind="run-sets", name="bm25.run"))
+    assert "TREC-RUN" in page and "Import 3 run entries" in page
+    mapping = {"query_id": "query_id", "document_id": "document_id", "rank": "rank", "score": "score"}
+    browser_client.post(import_url("run-sets"), {**mapping, "name": "BM25", "do": "import"})
+    run = RunEntry.objects.first()
+    assert run is not None and RunEntry.objects.count() == 3
+    detail = text_of(browser_client.get(reverse("web:set_detail", args=["run-sets", run.run_set_id])))
+    assert '<th scope="col">Query</th>' in detail and '<td class="num">12.5</td>' in detail
+    assert "BM25" in text_of(browser_client.get(reverse("web:set_list", args=["run-sets"])))
 
 
 def test_htmx_is_sent_on_to_the_next_step(browser_client: Client) -> None:
