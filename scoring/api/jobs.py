@@ -30,7 +30,7 @@ from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
 from scoring.selectors.jobs import job_log, jobs_of, ranked_documents_of, results_of
 from scoring.selectors.models import model_for_request
 from scoring.services.jobs import job_cancel, job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.states import JobState
 
 MAX_KEY: Final = 200

@@ -36,7 +36,7 @@ class Start:
 
 def jobs_running(principal: Principal) -> QuerySet[Any]:
     """The next jobs to end first, each with ``pairs_done``, counted from its chunks in the same query."""
-    done = Sum(F("chunks__query_count") * F("chunks__document_count"), filter=Q(chunks__state=ChunkState.DONE))
+    done = Sum("chunks__pair_count")
     running = jobs_of(principal).filter(state__in=RUNNING).annotate(pairs_done=Coalesce(done, 0))
     return running.order_by("-priority", "queued_at")[:SHOWN]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, F, Prefetch, Q, QuerySet, Sum
+from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from assay.api.principal import Principal
@@ -58,14 +58,16 @@ class Ranking:
 def jobs_of(principal: Principal) -> QuerySet[Job]:
     """The team's jobs with their stages, so that ``last_stage`` costs nothing more."""
     jobs = Job.objects.for_team(principal.team).select_related("document_set", "query_set", "created_by")
-    return jobs.prefetch_related(Prefetch("stages", Stage.objects.select_related("model").order_by("index")))
+    return jobs.prefetch_related(
+        Prefetch("stages", Stage.objects.select_related("model", "run_set", "source").order_by("index"))
+    )
 
 
 def job_progress(job: Job) -> JobProgress:
     by_state = Chunk.objects.filter(job=job).values("state").order_by("state")
-    rows = list(by_state.annotate(chunks=Count("pk"), pairs=Sum(F("query_count") * F("document_count"))))
+    rows = list(by_state.annotate(chunks=Count("pk"), pairs=Sum("pair_count")))
     chunks = {row["state"]: row["chunks"] for row in rows}
-    done = sum(row["pairs"] for row in rows if row["state"] == ChunkState.DONE)
+    done = sum(row["pairs"] for row in rows)  # only done chunks have any
     rate = eta = None
     if job.started_at and done:
         seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()

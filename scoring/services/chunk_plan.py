@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -31,13 +34,34 @@ BLOCK_SIZES: Final = {
 }
 
 
-# What is retrieved instead of scored costs little per query, whatever the number of documents.
-RETRIEVAL: Final = BlockSize(queries=256, documents=2**31 - 1)
+# What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well at once.
+RETRIEVED_QUERIES: Final = 256
+RETRIEVED_CELLS: Final = 1 << 20
 
 
-def block_size(model: ScoringModel | None) -> BlockSize:
-    """``model`` None: a stage that retrieves."""
-    return BLOCK_SIZES[ModelKind(model.kind)] if model else RETRIEVAL
+# Lists of an encoder's candidates are scored together so far as their blocks hold about this many different documents.
+ENCODED_AT_ONCE: Final = 512
+
+
+def block_size(model: ScoringModel | None, *, candidates: int) -> BlockSize:
+    """``model`` None: a stage that retrieves up to so many ``candidates`` per query."""
+    if model is not None:
+        return BLOCK_SIZES[ModelKind(model.kind)]
+    candidates = max(candidates, 1)
+    return BlockSize(min(RETRIEVED_QUERIES, max(1, RETRIEVED_CELLS // candidates)), candidates)
+
+
+def candidate_block_size(model: ScoringModel, *, query_count: int, overlap: float) -> BlockSize:
+    """For lists of candidates: ``overlap`` says in how many lists a candidate is on average.
+
+    Who pays per pair has blocks of one query as always. An encoder encodes each document of a block once: the more the
+    lists overlap, the more ranks of all queries together make a block.
+    """
+    size = BLOCK_SIZES[ModelKind(model.kind)]
+    if size.queries == 1:
+        return size
+    queries = min(size.queries, query_count)
+    return BlockSize(queries, max(1, round(ENCODED_AT_ONCE * overlap / queries)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +72,14 @@ class Block:
     document_count: int
 
 
-def blocks(*, query_count: int, document_count: int, size: BlockSize) -> Iterator[Block]:
-    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block."""
-    for query_start in range(0, query_count, size.queries):
-        for document_start in range(0, document_count, size.documents):
-            yield Block(
-                query_start,
-                min(size.queries, query_count - query_start),
-                document_start,
-                min(size.documents, document_count - document_start),
-            )
+def blocks(*, counts: npt.NDArray[np.int64], size: BlockSize) -> Iterator[Block]:
+    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block.
+
+    ``counts`` int64 [Q]: candidates of each query. A row of blocks is as wide as the longest list in it.
+    """
+    for query_start in range(0, len(counts), size.queries):
+        own = counts[query_start : query_start + size.queries]
+        width: Any = own.max()
+        for document_start in range(0, int(width), size.documents):
+            documents = min(size.documents, int(width) - document_start)
+            yield Block(query_start, len(own), document_start, documents)

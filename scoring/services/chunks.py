@@ -32,20 +32,22 @@ def _lease_end() -> Any:
     return Now() + timedelta(seconds=settings.LEASE_SECONDS)
 
 
-def chunk_lease(*, worker: Worker, models: Collection[uuid.UUID] | None = None) -> Chunk | None:
-    """Take the next pending chunk, of one of ``models`` if given: higher priority first, then the older job, in order.
+def chunk_lease(*, worker: Worker, models: Collection[uuid.UUID] | None = None, retrieval: bool = True) -> Chunk | None:
+    """Take the next pending chunk: higher priority first, then the older job, in order.
+
+    Of one of ``models`` if given, or, with ``retrieval``, of a stage that needs no model.
 
     SKIP LOCKED lets any number of workers take different chunks at once. The first lease of a job starts it.
     """
     wanted = Q(state=ChunkState.PENDING, job__state__in=RUNNABLE)
     if models is not None:
-        wanted &= Q(stage__model__in=models)
+        wanted &= Q(stage__model__in=models) | (Q(stage__model=None) if retrieval else Q())
     with transaction.atomic():
         chunk = (
             Chunk.objects.select_for_update(skip_locked=True, of=("self",))
             .filter(wanted)
-            .select_related("job", "stage__job", "stage__model", "stage__source")
-            .defer("raw_scores", "scores", "statuses")
+            .select_related("job__document_set", "stage__job", "stage__model", "stage__source", "stage__run_set")
+            .defer("raw_scores", "scores", "statuses", "document_positions")
             .order_by("-job__priority", "job__queued_at", "index")
             .first()
         )

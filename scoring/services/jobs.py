@@ -14,9 +14,10 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, DocumentSet, Job, QuerySet, Transition
 from scoring.models.base import UploadedSet
-from scoring.services.stages import CHUNK_BATCH, StagePlan, stage_open, stages_create
+from scoring.services.stage_plan import StagePlan, candidate_limits, plans_check
+from scoring.services.stages import CHUNK_BATCH, stage_open, stages_create
 from scoring.services.transitions import transition, transition_record
-from scoring.states import ChunkState, JobEnd, JobState, ModelState, SetState
+from scoring.states import ChunkState, JobEnd, JobState, SetState
 
 MAX_PAIRS: Final = 100_000_000
 STOPPABLE: Final = (JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
@@ -36,18 +37,20 @@ def job_submit(
     """Write the job and its first chunks in one transaction, then wake the workers. Returns the job and whether it is
     new.
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a ``top_k`` or
+    Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready or has nothing to rank, a
     ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
     """
     if idempotency_key and (job := _existing(principal, idempotency_key)):
         return _same_or_refused(job, stages, document_set, query_set), False
     _check(stages, document_set, query_set, priority)
     query_count, document_count = query_set.counts["kept"], document_set.counts["kept"]
-    if query_count * document_count > MAX_PAIRS:
+    pairs = query_count * sum(candidate_limits(stages, document_count=document_count))
+    if pairs > MAX_PAIRS:
         raise _refusal(
             "too_many_pairs",
-            f"{query_count:,} queries × {document_count:,} documents are {query_count * document_count:,} pairs; "
-            f"the limit is {MAX_PAIRS:,}. Split one of the sets.",
+            f"{query_count:,} queries × {document_count:,} documents in {len(stages)} "
+            f"stage{'s' if len(stages) > 1 else ''} are up to {pairs:,} pairs; the limit is {MAX_PAIRS:,}. Split one of "
+            "the sets, or score fewer candidates: retrieve them by BM25 first.",
             "document_set",
         )
     try:
@@ -55,7 +58,7 @@ def job_submit(
             job = Job.objects.create(
                 team=principal.team,
                 created_by=principal.user,
-                name=name.strip() or f"{query_set.name} on {document_set.name} by {_by(stages)}",
+                name=(name.strip() or f"{query_set.name} on {document_set.name} by {_by(stages)}")[:200],
                 document_set=document_set,
                 query_set=query_set,
                 priority=priority,
@@ -125,21 +128,11 @@ def chunks_cancel(job: Job, *, actor: str) -> int:
 
 
 def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet, priority: int) -> None:
-    for plan in stages:
-        if plan.model and plan.model.state != ModelState.AVAILABLE:
-            raise _refusal(
-                "model_not_served",
-                f"Model '{plan.model.name}' is not served ({plan.model.get_state_display()}). "
-                "Choose one that passed its self-test.",
-                "model",
-            )
-        if plan.top_k is not None and plan.top_k < 1:
-            message = f"top_k is {plan.top_k}; it must be at least 1, or absent for all documents."
-            raise _refusal("bad_top_k", message, "top_k")
     for param, uploaded in (("document_set", document_set), ("query_set", query_set)):
         _check_set(param, uploaded)
     if priority not in PRIORITIES:
         raise _refusal("bad_priority", f"priority is {priority}; it must be between -100 and 100.", "priority")
+    plans_check(stages, query_set=query_set, document_set=document_set)
 
 
 def _check_set(param: str, uploaded: UploadedSet) -> None:
@@ -157,9 +150,12 @@ def _existing(principal: Principal, key: str) -> Job | None:
 
 
 def _same_or_refused(job: Job, stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> Job:
-    asked = [(plan.method, plan.model and plan.model.pk, plan.source, plan.top_k) for plan in stages]
+    asked = [
+        (plan.method, plan.model and plan.model.pk, plan.run_set and plan.run_set.pk, plan.source, plan.top_k)
+        for plan in stages
+    ]
     stored = [
-        (stage.method, stage.model_id, stage.source and stage.source.index, stage.top_k)
+        (stage.method, stage.model_id, stage.run_set_id, stage.source and stage.source.index, stage.top_k)
         for stage in job.stages.select_related("source")
     ]
     if (job.document_set_id, job.query_set_id, stored) != (document_set.pk, query_set.pk, asked):
@@ -173,7 +169,11 @@ def _same_or_refused(job: Job, stages: Sequence[StagePlan], document_set: Docume
 
 
 def _by(stages: Sequence[StagePlan]) -> str:
-    return ", ".join(plan.model.name if plan.model else plan.method.upper() for plan in stages)
+    """The stages' names: an arrow leads from candidates to who scores them, a comma stands between others."""
+    names = [str(stages[0])]
+    for index, plan in enumerate(stages[1:], start=1):
+        names.append(f"{' → ' if plan.source == index - 1 else ', '}{plan}")
+    return "".join(names)
 
 
 def _refusal(code: str, message: str, param: str) -> AssayError:

@@ -23,7 +23,7 @@ from scoring.selectors.home import start_of
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_with_placements
 from scoring.services.jobs import job_cancel, job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.web.actions import ActionView
 from scoring.web.forms import JobForm
 from scoring.web.tables import JobTable

@@ -21,7 +21,7 @@ from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.placements import placement_demand, placement_move
 from scoring.services.registry import model_register, self_test_claim, self_test_finish
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.services.workers import worker_heartbeat, worker_move, worker_register
 from scoring.states import ITEM_STATUSES, ItemStatus, PlacementState, WorkerState
 
