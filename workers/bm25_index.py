@@ -96,7 +96,7 @@ class Bm25Indexes:
         try:
             texts = Document.objects.filter(document_set=document_set).order_by("position")
             build(texts.values_list("text", flat=True).iterator(READ_AT_ONCE), building, parameters, progress)
-            manifest = {path.name: [path.stat().st_size, _digest(path)] for path in building.iterdir()}
+            manifest = {path.name: (path.stat().st_size, _digest(path)) for path in building.iterdir()}
             (building / MANIFEST).write_text(json.dumps(manifest))
             self._make_room(folder, sum(size for size, _ in manifest.values()))
             if not _is_whole(folder):  # else another process was faster
@@ -160,7 +160,7 @@ class WordLists:
 
 
 def _best(scores: Floats, top_k: int) -> npt.NDArray[np.intp]:
-    """Indices of the ``top_k`` highest scores above 0, best first, ties by index; bm25s itself leaves ties to chance."""
+    """Indices of the ``top_k`` highest scores above 0, best first, ties by index: bm25s leaves ties to chance."""
     found = np.flatnonzero(scores > 0)
     own = scores[found]
     if len(found) > top_k:

@@ -49,13 +49,13 @@ def chunk_task(chunk: Chunk, *, model_name: str, cancelled: threading.Event) -> 
     documents = _texts(rows, wanted)
     if len(documents) != len(wanted):
         raise ChunkFault(
-            f"The chunk needs {len(wanted)} documents, but the set holds {len(documents)} of them; it was changed after "
-            "the job was submitted."
+            f"The chunk needs {len(wanted)} documents, but the set holds {len(documents)} of them; it was changed "
+            "after the job was submitted."
         )
+    pairing, query_of, document_of = Pairing.PAIRWISE, np.nonzero(cells)[0], place
     if (positions == positions[0]).all():
-        pairing, query_of, document_of = Pairing.MATRIX, range(len(queries)), place[: np.count_nonzero(cells[0])]
-    else:
-        pairing, query_of, document_of = Pairing.PAIRWISE, np.nonzero(cells)[0], place
+        pairing, query_of = Pairing.MATRIX, np.arange(len(queries))
+        document_of = place[: np.count_nonzero(cells[0])]
     request = ScoringRequest(
         model=model_name,
         queries=tuple(queries[query] for query in query_of),

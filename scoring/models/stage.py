@@ -19,9 +19,11 @@ class StageMethod(models.TextChoices):
 class Stage(models.Model):
     """One ranking within a job. A job is one stage, a cascade (each the source of the next), or several of one source.
 
-    A stage with a model scores, for each query, the documents that ``source`` kept with a score; without a source, every
-    document of the set. A stage without a model retrieves: it finds documents itself, by BM25 or in ``run_set``.
-    ``settings`` is the model, or the retrieval, as it was when the job was submitted, so that a result can be reproduced.
+    A stage with a model scores, for each query, the documents that ``source`` kept with a score; without a source,
+    every document of the set. A stage without a model retrieves: it finds documents itself, by BM25 or in ``run_set``.
+    ``settings`` is the model, or the retrieval, as it was when the job was submitted, so that a result can be made
+    again.
+
     The chunks form a grid over queries × candidates, ``query_block`` × ``document_block`` each until they are cut anew.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from assay.api.principal import Principal
@@ -13,7 +13,7 @@ from scoring.models import DocumentSet, Job
 from scoring.models import QuerySet as QueriesSet
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_served
-from scoring.states import ChunkState, JobState, SetState
+from scoring.states import JobState, SetState
 
 RUNNING: Final = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
 TROUBLED: Final = (JobState.FAILED, JobState.COMPLETED_WITH_ERRORS)

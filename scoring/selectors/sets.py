@@ -15,7 +15,7 @@ from scoring.models.base import UploadedSet
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
     """The team's sets, with ``job_count`` where jobs refer to such sets. What can be long is left unread."""
     sets = model.objects.for_team(principal.team).defer("problems", "mapping", "error").select_related("created_by")
-    jobs = {RunSet: "stages__job"}.get(model, "jobs")
+    jobs = "stages__job" if model is RunSet else "jobs"
     counted = sets.annotate(job_count=Count(jobs, distinct=True)) if job_field(model) else sets
     return counted.order_by("-created_at")
 

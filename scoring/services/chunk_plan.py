@@ -34,7 +34,8 @@ BLOCK_SIZES: Final = {
 }
 
 
-# What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well at once.
+# What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well
+# at once.
 RETRIEVED_QUERIES: Final = 256
 RETRIEVED_CELLS: Final = 1 << 20
 

@@ -57,19 +57,18 @@ def stages_open_waiting() -> None:
     """Open the stages whose source is ranked; skip those that have nothing to score, or are not wanted any more."""
     waiting = Stage.objects.filter(state=StageState.WAITING, job__state__in=OPENING)
     ended = waiting.filter(source__state__in=(StageState.DONE, StageState.SKIPPED))
-    for stage in ended.select_related("job", "model", "source").order_by("job", "index"):
-        if why := _skipped_because(stage):
-            transition(stage, StageState.SKIPPED, actor=ACTOR, reason=why)
-        elif stage_open(stage=stage, actor=ACTOR):
-            dispatch.workers_wake()
+    while stages := list(ended.select_related("job", "model", "source")):  # a skip lets those behind it be skipped
+        for stage in stages:
+            if why := _skipped_because(stage):
+                transition(stage, StageState.SKIPPED, actor=ACTOR, reason=why)
+            elif stage_open(stage=stage, actor=ACTOR):
+                dispatch.workers_wake()
 
 
 def _skipped_because(stage: Stage) -> str:
-    """Sources come before their branches in every job, so that a skip goes on within one round."""
     if stage.job.state not in (JobState.QUEUED, JobState.RUNNING):
         return "the job was stopped"
-    source = Stage.objects.get(pk=stage.source_id)
-    if source.state == StageState.SKIPPED:
+    if stage.source and stage.source.state == StageState.SKIPPED:
         return "its source was skipped"
     return "" if candidate_counts(stage).any() else "its source ranked nothing"
 
@@ -82,10 +81,8 @@ def job_end(job: Job) -> bool:
         return False
     stages = list(job.stages.select_related("model", "run_set", "source__model", "source__run_set"))
     statistics = _job_statistics(stages)
-    if job.state == JobState.CANCELLING:
-        ended = JobEnd(job.end_reason).job_state
-    else:
-        ended = _end_state(stages, statistics)
+    stopped = job.state == JobState.CANCELLING
+    ended = JobEnd(job.end_reason).job_state if stopped else _end_state(stages, statistics)
     failure = _failure(job, stages) if ended == JobState.FAILED else ""
     return transition(
         job, ended, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure

@@ -34,8 +34,9 @@ def job_submit(
     priority: int = 0,
     idempotency_key: str | None = None,
 ) -> tuple[Job, bool]:
-    """Write the job and its first chunks in one transaction, then wake the workers. Returns the job and whether it is
-    new.
+    """Write the job and its first chunks in one transaction, then wake the workers.
+
+    Returns the job and whether it is new.
 
     Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready or has nothing to rank, a
     ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
@@ -49,8 +50,8 @@ def job_submit(
         raise _refusal(
             "too_many_pairs",
             f"{query_count:,} queries × {document_count:,} documents in {len(stages)} "
-            f"stage{'s' if len(stages) > 1 else ''} are up to {pairs:,} pairs; the limit is {MAX_PAIRS:,}. Split one of "
-            "the sets, or score fewer candidates: retrieve them by BM25 first.",
+            f"stage{'s' if len(stages) > 1 else ''} are up to {pairs:,} pairs; the limit is {MAX_PAIRS:,}. Split one "
+            "of the sets, or score fewer candidates: retrieve them by BM25 first.",
             "document_set",
         )
     try:

@@ -1,12 +1,13 @@
 """One stage's scores put in order: ``QueryResult`` rows out of the blocks of its done chunks.
 
-Chunks may cover queries × candidates in any rectangles, as long as no cell is in two of them. They are read in strips of
-queries that the same chunks cover, so that memory is bounded whatever the size of the stage.
+Chunks may cover queries × candidates in any rectangles, as long as no cell is in two of them. They are read in strips
+of queries that the same chunks cover, so that memory is bounded whatever the size of the stage.
 Shapes: Q queries of a strip, D candidates of the chunks that cover it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,7 +53,7 @@ def _strips(stage: Stage) -> Iterator[Strip]:
     places: list[Place] = list(done.values_list("pk", "query_start", "query_count", "document_count"))
     borders = sorted({place[1] for place in places} | {place[1] + place[2] for place in places})
     first = 0  # chunks before it end above the strip
-    for start, stop in zip(borders, borders[1:], strict=False):
+    for start, stop in itertools.pairwise(borders):
         while first < len(places) and places[first][1] + places[first][2] <= start:
             first += 1
         over: list[Place] = []

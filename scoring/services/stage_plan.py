@@ -108,8 +108,8 @@ def _check_top_k(plans: Sequence[StagePlan], index: int, where: str) -> None:
     if before and plan.top_k and plan.top_k > before:
         raise _refusal(
             "bad_top_k",
-            f"Stage {index} would keep {plan.top_k:,} documents of a query, but its source, stage {plan.source}, passes "
-            f"on {before:,}. Give at most {before:,}, or leave top_k out to keep all of them.",
+            f"Stage {index} would keep {plan.top_k:,} documents of a query, but its source, stage {plan.source}, "
+            f"passes on {before:,}. Give at most {before:,}, or leave top_k out to keep all of them.",
             where + "top_k",
         )
 

@@ -47,9 +47,10 @@ def stages_create(*, job: Job, plans: Sequence[StagePlan]) -> list[Stage]:
 
 
 def stage_open(*, stage: Stage, actor: str) -> bool:
-    """Cut the stage into chunks that workers may lease; from now on its pairs are known. False when it was opened before.
+    """Cut the stage into chunks that workers may lease; from now on its pairs are known.
 
-    A stage that retrieves has as many cells as it may find; how many pairs these are is known when it ends.
+    Returns False when it was opened before. A stage that retrieves has as many cells as it may find; how many of them
+    are pairs is known when it ends.
     """
     job = stage.job
     with transaction.atomic():
