@@ -29,7 +29,7 @@ class StagePlanSerializer(StrictSerializer):
     )
     model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
     run_set = serializers.UUIDField(required=False, allow_null=True, help_text="An uploaded run, for the method run")
-    source = StrictIntegerField(
+    source = StrictIntegerField(  # type: ignore[assignment]  # of the class only until DRF has collected its fields
         required=False, allow_null=True, min_value=0, max_value=MAX_STAGES - 1,
         help_text="Index of the earlier stage whose documents it scores; absent: all documents",
     )  # fmt: skip
@@ -60,7 +60,9 @@ class StageSerializer(serializers.Serializer[Any]):
     model = serializers.CharField(source="model.name", default=None, allow_null=True)
     model_revision = serializers.CharField()
     run_set = serializers.UUIDField(source="run_set_id", allow_null=True)
-    source = serializers.IntegerField(source="source.index", default=None, allow_null=True)
+    source = serializers.IntegerField(  # type: ignore[assignment]
+        source="source.index", default=None, allow_null=True
+    )
     top_k = serializers.IntegerField(allow_null=True)
     state = state_field(StageState)()
     pair_count = serializers.IntegerField(help_text="An upper bound until its candidates are known")

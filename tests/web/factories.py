@@ -139,7 +139,8 @@ def _block(chunk: Chunk) -> ScoreBlock:
     """By shared words. A chunk that retrieves finds the documents that share one, the last ones of the set first."""
     start, stop = chunk.query_start, chunk.query_start + chunk.query_count
     queries = Query.objects.filter(query_set=chunk.job.query_set_id, position__gte=start, position__lt=stop)
-    documents = Document.objects.filter(document_set=chunk.job.document_set_id).in_bulk(field_name="position")
+    rows = Document.objects.filter(document_set=chunk.job.document_set_id)
+    documents = {document.position: document for document in rows}
     retrieves = chunk.stage.model is None
     columns = range(chunk.document_start, chunk.document_start + chunk.document_count)
     block = ScoreBlock.blank((chunk.query_count, chunk.document_count))
