@@ -19,7 +19,7 @@ from scoring.services.workers import worker_move, worker_register
 from scoring.states import WorkerState
 from workers import tasks
 from workers.batch import Batch
-from workers.bm25_index import Bm25Indexes
+from workers.bm25_indexes import Bm25Indexes
 from workers.consumer import Consumer
 from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse

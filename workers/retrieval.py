@@ -15,7 +15,7 @@ from scoring.models import Chunk, Document, Query, StageMethod
 from scoring.ranking import Floats, Positions, ScoreBlock
 from scoring.selectors.runs import run_entries
 from scoring.states import ITEM_STATUSES, ItemStatus
-from workers.bm25_index import Bm25Indexes
+from workers.bm25_indexes import Bm25Indexes
 from workers.chunk_scoring import chunk_queries
 from workers.engine.errors import RequestCancelled
 

@@ -23,7 +23,7 @@ from scoring.services.workers import worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
-from workers.bm25_index import Bm25Indexes
+from workers.bm25_indexes import Bm25Indexes
 from workers.engine import Engine
 from workers.engine.config import EngineConfig
 from workers.host import Host

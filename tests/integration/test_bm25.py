@@ -18,8 +18,9 @@ from assay.api.principal import Principal
 from scoring.models import Document, DocumentSet
 from scoring.services.imports import set_import
 from scoring.services.stage_plan import BM25
-from workers import bm25_index
-from workers.bm25_index import Bm25Index, Bm25Indexes, build
+from workers import bm25_indexes
+from workers.bm25 import Bm25Index, build
+from workers.bm25_indexes import Bm25Indexes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CRANFIELD = Path(__file__).parents[3] / "shared" / "data" / "cranfield"
@@ -76,7 +77,7 @@ def test_scores_equal_those_of_bm25s(collection: Callable[[], tuple[list[str], l
     _, expected = plain.retrieve(words, k=top_k, show_progress=False)
     for query, own, best in zip(queries, words, expected, strict=True):
         positions, scores = index.search(query, top_k=top_k)
-        every = plain.get_scores(own)
+        every = plain.get_scores(own)  # by document
         assert scores.tolist() == best[best > 0].tolist() == every[positions].tolist()
         ties = np.diff(scores) == 0
         assert bool((np.diff(positions)[ties] > 0).all())
@@ -91,6 +92,11 @@ def test_ties_are_in_the_order_of_the_documents(tmp_path: Path) -> None:
         assert index.search(nothing_to_find, top_k=3)[0].tolist() == []
 
 
+def test_texts_without_words_make_an_index_that_finds_nothing(tmp_path: Path) -> None:
+    build(["the", "", "a b c"], tmp_path, BM25, nothing)
+    assert Bm25Index(tmp_path, BM25).search("bees", top_k=3)[0].tolist() == []
+
+
 def test_an_index_is_built_once_and_again_when_damaged(
     imported: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +106,7 @@ def test_an_index_is_built_once_and_again_when_damaged(
         built.append(folder)
         build(texts, folder, *rest)
 
-    monkeypatch.setattr(bm25_index, "build", counted)
+    monkeypatch.setattr(bm25_indexes, "build", counted)
     documents = imported(["river bees", "honey"])
 
     def found() -> list[int]:
