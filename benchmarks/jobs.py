@@ -64,6 +64,7 @@ def job(workers: int, folder: str, **rows: list[str]) -> dict[str, Any]:
                 return wait(client, f"/api/v1/jobs/{new['id']}", ("completed",))
         finally:
             server.terminate()
+            server.communicate()
 
 
 if __name__ == "__main__":

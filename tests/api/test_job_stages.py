@@ -67,8 +67,9 @@ def test_a_cascade_from_request_to_results(api: APIClient, submit: SubmitJob, wo
     job = api.get(url).json()
     assert job["state"] == "completed" and [stage["state"] for stage in job["stages"]] == ["done"] * 3
 
-    def ranks(**parameters: Any) -> list[tuple[int, int | None]]:
-        answer = api.get(f"{url}/results", {"query_id": "q1", "top_n": 3, **parameters}).json()
+    def ranks(**stage: int) -> list[tuple[int, int | None]]:
+        parameters: dict[str, str | float] = {"query_id": "q1", "top_n": 3, **stage}
+        answer = api.get(f"{url}/results", parameters).json()
         return [(row["index"], row["previous_rank"]) for row in answer["results"][0]["documents"]]
 
     assert ranks(stage=0) == [(0, None), (1, None), (2, None)]
