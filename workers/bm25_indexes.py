@@ -86,7 +86,7 @@ class Bm25Indexes:
         for left in self._folder.glob(f"{BUILDING}*"):
             if time.time() - left.stat().st_mtime > LEFT_BEHIND_SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
-        kept = DocumentSet.objects.filter(texts_deleted_at__isnull=True).values_list("pk", flat=True)
+        kept = DocumentSet.objects.filter(texts_delete_requested_at=None).values_list("pk", flat=True)
         wanted = {pk.hex for pk in kept}
         others = [path for path in self._folder.iterdir() if not path.name.startswith(".") and path != coming]
         others.sort(key=lambda path: path.stat().st_mtime)

@@ -32,7 +32,7 @@ def one_stage_each(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("accounts", "0001_initial"), ("scoring", "0003_every_kind")]
+    dependencies = [("accounts", "0001_initial"), ("scoring", "0004_run_sets")]
     operations = [
         # Deferred checks of rows written here would stand in the way of the changes of the same tables that follow.
         migrations.RunSQL("SET CONSTRAINTS ALL IMMEDIATE", migrations.RunSQL.noop),
@@ -142,7 +142,7 @@ class Migration(migrations.Migration):
             name='start_at',
             field=models.DateTimeField(help_text='not queued before this', null=True),
         ),
-        migrations.RunPython(one_stage_each),
+        migrations.RunPython(one_stage_each, migrations.RunPython.noop),
         migrations.RemoveField(
             model_name='job',
             name='document_block',

@@ -12,7 +12,6 @@ def count_pairs_of_done_chunks(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0004_run_sets'),
         ('scoring', '0004_stages'),
     ]
 

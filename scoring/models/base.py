@@ -68,8 +68,12 @@ class UploadedSet(OwnedModel):
 
 
 class TextSet(UploadedSet):
-    """An uploaded set whose rows hold texts, which may be deleted while ids, scores and rankings stay."""
+    """An uploaded set whose rows hold texts. These may be deleted, while ids, scores and rankings stay.
 
+    From the request on, no job may begin over the set; the reconciler empties its rows.
+    """
+
+    texts_delete_requested_at = models.DateTimeField(null=True, editable=False)
     texts_deleted_at = models.DateTimeField(null=True, editable=False, help_text="since when its rows have no texts")
 
     class Meta(UploadedSet.Meta):

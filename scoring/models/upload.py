@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from typing import Final
+
 from django.db import models
 
 from scoring.ids import new_id
 from scoring.models.base import OwnedModel
 
+UPLOAD_FOLDER: Final = "uploads"
+
 
 def stored_name(upload: Upload, file_name: str) -> str:
     """A name of ours: what a client calls its file never becomes a path."""
-    return f"uploads/{new_id()}"
+    return f"{UPLOAD_FOLDER}/{new_id()}"
 
 
 class Upload(OwnedModel):

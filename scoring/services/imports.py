@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
@@ -20,7 +21,7 @@ from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
 from scoring.ingest.seen import SeenKeys
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
 
@@ -67,7 +68,10 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems."""
+    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems.
+
+    The cells of ``rows`` are cut to what is shown: fifty whole ones may be as large as the file.
+    """
 
     file_format: Format
     columns: list[str]
@@ -208,7 +212,8 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
     try:
         file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
-        rows = list(itertools.islice(rows_read(file, file_format), PREVIEW_ROWS))
+        first = itertools.islice(rows_read(file, file_format), PREVIEW_ROWS)
+        rows = [Row(row.line, readable(row.values), row.problem) for row in first]
         report, error, resolved = ImportReport(), "", dict(mapping or {})
         try:
             found = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
@@ -223,10 +228,12 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    sample = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
-    if not sample:
+    names: dict[str, None] | None = None
+    for row in itertools.islice(rows_read(file, file_format), SAMPLE_ROWS):
+        names = (names or {}) | dict.fromkeys(row.values)
+    if names is None:
         raise FileProblem("The file has no rows below its header. Give at least one row.")
-    return list(dict.fromkeys(name for row in sample for name in row.values))
+    return list(names)
 
 
 def _check_name(name: str) -> None:
@@ -238,8 +245,11 @@ def _check_name(name: str) -> None:
 
 
 def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:
-    """The team's set that was made from the bytes with this checksum, if there is one."""
-    return kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+    """The team's set that was made from the bytes with this checksum and still has them, if there is one."""
+    same = Q(checksum=checksum, state=SetState.READY)
+    if issubclass(kind.set_model, TextSet):
+        same &= Q(texts_delete_requested_at=None)
+    return kind.set_model.objects.for_team(principal.team).filter(same).first()
 
 
 def file_checksum(file: BinaryIO) -> str:

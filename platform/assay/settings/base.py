@@ -42,6 +42,8 @@ UPLOAD_MAX_BYTES = env.integer("UPLOAD_MAX_BYTES", 2 << 30, minimum=1024)
 SYNC_TIMEOUT_MS = env.integer("SYNC_TIMEOUT_MS", 30_000, minimum=10)
 SYNC_TIMEOUT_MAX_MS = env.integer("SYNC_TIMEOUT_MAX_MS", 120_000, minimum=SYNC_TIMEOUT_MS)
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
+UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
+TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -121,7 +123,7 @@ STATICFILES_DIRS = [ROOT / "static"]
 MEDIA_ROOT = DATA_DIR / "files"
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 FILE_UPLOAD_TEMP_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
-FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
+FILE_UPLOAD_HANDLERS = ["assay.uploads.UnnamedFileUploadHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
