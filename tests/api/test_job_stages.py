@@ -77,7 +77,7 @@ def test_a_cascade_from_request_to_results(api: APIClient, submit: SubmitJob, wo
     assert ranks() == ranks(stage=2) == [(19, 1), (18, 2), (17, 3)]
     missing = api.get(f"{url}/results", {"stage": 3})
     assert missing.status_code == 404 and "it has stages 0 to 2" in missing.json()["error"]["message"]
-    exported = api.get(f"{url}/export", {"format": "trec", "stage": 1})
+    exported = api.get(f"{url}/export", {"format": "trec", "stage": "1"})
     assert len(b"".join(exported.streaming_content).splitlines()) == 20  # type: ignore[attr-defined]
     assert "-stage-1.run" in exported["Content-Disposition"]
 
