@@ -23,7 +23,7 @@ from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobSta
 ACTOR = "reconciler"
 OPEN_CHUNKS = (ChunkState.PENDING, ChunkState.LEASED)
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
-OPENING = (JobState.QUEUED, *ADVANCING)
+OPENING = (JobState.QUEUED, JobState.PAUSED, *ADVANCING)  # of a paused job too: its chunks wait for the resume
 
 
 def jobs_advance() -> int:
@@ -66,7 +66,7 @@ def stages_open_waiting() -> None:
 
 
 def _skipped_because(stage: Stage) -> str:
-    if stage.job.state not in (JobState.QUEUED, JobState.RUNNING):
+    if stage.job.state == JobState.CANCELLING:
         return "the job was stopped"
     if stage.source and stage.source.state == StageState.SKIPPED:
         return "its source was skipped"
