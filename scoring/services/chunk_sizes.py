@@ -34,14 +34,14 @@ FAR_OFF: Final = 2.0
 CUT_AT_ONCE: Final = 20_000  # chunks in one transaction: workers pass over what it holds
 
 
-def block_size_measured(*, model: ScoringModel | None, query_count: int, document_count: int) -> BlockSize:
+def block_size_measured(*, model: ScoringModel, query_count: int, document_count: int) -> BlockSize:
     """For a new stage over so many queries and candidates; of a model never measured, by its kind."""
-    if model is None:
-        return block_size(model)
     earlier = Stage.objects.filter(model=model, state__in=(StageState.RUNNING, StageState.DONE)).order_by("-pk")
+    if encodes_texts(model):  # where each query has its own candidates, a column of them is many documents
+        earlier = earlier.filter(source=None)
     paces = map(_seconds_per_unit, _with_last_chunks(earlier)[:EARLIER_STAGES])
     pace = next(filter(None, paces), None)
-    return _fitting(model, pace, query_count, document_count) if pace else block_size(model)
+    return _fitting(model, pace, query_count, document_count) if pace else block_size(model, candidates=document_count)
 
 
 def stages_fit_chunks() -> int:
@@ -127,7 +127,7 @@ def _seconds_per_unit(stage: Any) -> float | None:
 
 def _fitting(model: ScoringModel, pace: float, query_count: int, document_count: int) -> BlockSize:
     """CHUNK_SECONDS worth of work at ``pace`` seconds per unit."""
-    usual = block_size(model)
+    usual = block_size(model, candidates=document_count)
     if not settings.CHUNK_SECONDS:
         return usual
     units = max(1, int(settings.CHUNK_SECONDS / pace))
