@@ -171,7 +171,7 @@ def _end_state(stages: Sequence[Stage], statistics: dict[str, Any]) -> JobState:
 def _failure(job: Job, stages: Sequence[Stage]) -> str:
     error = Chunk.objects.filter(job=job, state=ChunkState.FAILED).values_list("error", flat=True).first() or ""
     if job.end_reason == JobEnd.TOO_MANY_ERRORS:
-        return f"Too many pairs failed, the job was stopped. {error}".strip()
+        return f"{job.failure} {error}".strip()  # said when it was stopped
     for stage in stages:
         if stage.state == StageState.SKIPPED and stage.source and stage.source.state == StageState.DONE:
             return f"{stage} had nothing to score: {stage.source} ranked no document for any query. {error}".strip()
