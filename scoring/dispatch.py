@@ -20,7 +20,7 @@ from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
-from scoring.payloads import SyncReply, SyncRequest
+from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
 SYNC_QUEUE: Final = "sync"
 BATCH_QUEUE: Final = "batch"
@@ -56,7 +56,7 @@ def clock() -> float:
 def workers_wake() -> bool:
     """Tell the workers that there is work. Losing this costs seconds, never a result: they also poll the database."""
     try:
-        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
+        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, ignore_result=True, retry=False)
     except (redis.RedisError, OperationalError):
         logger.warning("wake-up not sent: the message queue does not answer; workers will find the work by polling")
         return False
@@ -76,7 +76,6 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
             ANSWER_TASK,
             args=[call.to_json()],
             queue=SYNC_QUEUE,
-            expires=timeout_seconds + 1,
             ignore_result=True,
             retry=False,
         )
@@ -95,7 +94,7 @@ def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
     taken = _pop(call.reply_key, min(ACK_SECONDS, timeout_seconds))
     answer = _pop(call.reply_key, give_up - time.monotonic()) if taken else None
     if answer is not None:
-        return SyncReply.from_json(json.loads(answer))
+        return _read(answer)
     _leave(call.reply_key)
     if taken is None and timeout_seconds >= ACK_SECONDS:
         raise no_worker(call.model_name, f"no worker took the request within {ACK_SECONDS} s")
@@ -105,6 +104,13 @@ def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
         "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
         status=504,
     )
+
+
+def _read(answer: str) -> SyncReply:
+    try:
+        return SyncReply.from_json(json.loads(answer))
+    except PayloadError as error:
+        raise AssayError("unknown_payload", f"The worker's reply cannot be read: {error}", status=503) from error
 
 
 def no_worker(model_name: str, why: str) -> AssayError:

@@ -14,6 +14,7 @@ Floats = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int32]
 FLOAT = np.dtype("<f4")
 POSITION = np.dtype("<i4")
+FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
 ABSENT: Final = 255  # status of a cell that is no pair: its query has fewer candidates than the block is wide
 
 
@@ -45,12 +46,24 @@ class ScoreBlock:
             "pair_count": int(np.count_nonzero(self.statuses != ABSENT)),
         }
 
+    def counts(self) -> dict[str, Any]:
+        """As table columns; a pair that was empty is in neither."""
+        return {
+            "scored_pairs": int(np.count_nonzero(~np.isnan(self.raw))),
+            "failed_pairs": int(np.count_nonzero(self.statuses == ITEM_STATUSES.index(ItemStatus.FAILED))),
+        }
+
     @classmethod
     def unpack(cls, row: Any, shape: tuple[int, ...]) -> ScoreBlock:
         """``row`` has the columns of ``packed`` that hold scores and statuses."""
-        raw = np.frombuffer(row.raw_scores, FLOAT).reshape(shape)
-        activated = np.frombuffer(row.scores, FLOAT).reshape(shape) if row.scores else raw
-        return cls(raw, activated, np.frombuffer(row.statuses, np.uint8).reshape(shape))
+        return cls.of_bytes(row.raw_scores, row.scores, row.statuses, shape)
+
+    @classmethod
+    def of_bytes(cls, raw: bytes, scores: bytes, statuses: bytes, shape: tuple[int, ...]) -> ScoreBlock:
+        """The same from the columns, or equal parts of them."""
+        unchanged = np.frombuffer(raw, FLOAT).reshape(shape)
+        activated = np.frombuffer(scores, FLOAT).reshape(shape) if scores else unchanged
+        return cls(unchanged, activated, np.frombuffer(statuses, np.uint8).reshape(shape))
 
 
 def same_scores(raw: Floats, activated: Floats) -> bool:

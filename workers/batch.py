@@ -7,13 +7,15 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.db import Error as AnyDatabaseError
 from django.db import close_old_connections
 from django.db.models import Exists, OuterRef
+from structlog.contextvars import bound_contextvars
 
 from scoring.models import Chunk, Placement, ScoringModel, Worker
 from scoring.ranking import ScoreBlock
@@ -27,7 +29,7 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.stages import model_snapshot
+from scoring.services.stages import changed_settings, model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_task, score_block, score_report
 from workers.counters import Counters
@@ -55,6 +57,21 @@ class ChunkInHand:
     chunk: Chunk
     token: uuid.UUID
     cancelled: threading.Event = field(default_factory=threading.Event)
+    progress: int = 0  # micro-batches that had a part of it
+    progress_at: float = field(default_factory=time.monotonic)
+    extended_progress: int = 0
+    extended_at: float = field(default_factory=time.monotonic)
+
+    def progressed(self) -> None:
+        self.progress += 1
+        self.progress_at = time.monotonic()
+
+    def may_extend(self, now: float) -> bool:
+        """Only its own progress counts: others may get on while this one hangs."""
+        return self.progress > self.extended_progress and now - self.extended_at >= settings.LEASE_SECONDS / 3
+
+    def extended(self, now: float) -> None:
+        self.extended_progress, self.extended_at = self.progress, now
 
 
 class Batch:
@@ -68,8 +85,6 @@ class Batch:
         self._lock = threading.Lock()  # over _in_hand, _emptying and the decision to lease
         self._emptying = False
         self._closed = False
-        self._extended_at = 0.0
-        self._extended_progress = -1
         self._loops = [Loop(f"batch-{n + 1}", self._turn, seconds=POLL_SECONDS) for n in range(LOOPS)]
         self._keeper = Loop("lease-keeper", self._keep, seconds=KEEPER_SECONDS)
 
@@ -83,6 +98,11 @@ class Batch:
 
     def in_hand(self) -> list[str]:
         return [str(hand.chunk) for hand in list(self._in_hand)]
+
+    def slowest(self) -> tuple[uuid.UUID, int] | None:
+        """The chunk in hand that has made no progress for the longest time, and how far it is."""
+        hand = min(list(self._in_hand), key=lambda hand: hand.progress_at, default=None)
+        return (hand.token, hand.progress) if hand else None
 
     def drain(self, seconds: float) -> None:
         """Lease nothing more, stop after the micro-batch, give the chunks back."""
@@ -103,7 +123,8 @@ class Batch:
         if hand is None:
             return False
         try:
-            self._run(hand)
+            with about(hand.chunk):
+                self._run(hand)
         finally:
             with self._lock:
                 self._in_hand.remove(hand)
@@ -136,12 +157,12 @@ class Batch:
 
     def _fail(self, hopeless: Mapping[uuid.UUID, str]) -> None:
         for _ in range(HOPELESS_AT_ONCE):
-            if (
-                self._closed
-                or (chunk := chunk_lease(worker=self._worker, models=list(hopeless), retrieval=False)) is None
-            ):
+            if self._closed:
                 return
-            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk])
+            chunk = chunk_lease(worker=self._worker, models=list(hopeless), retrieval=False)
+            if chunk is None:
+                return
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk], final=True)
 
     def _lease(self, ready: list[uuid.UUID]) -> ChunkInHand | None:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
@@ -167,7 +188,9 @@ class Batch:
             block, report = self._retrieved(hand) if chunk.stage.model is None else self._scored(hand)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
-        except (EngineError, ChunkFault) as error:
+        except ChunkFault as error:
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error), final=True)
+        except EngineError as error:
             self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error))
         except AnyDatabaseError:
             raise  # the lease ends by itself
@@ -176,18 +199,20 @@ class Batch:
             self._give_back(chunk, ChunkCause.ITEM_ERROR, f"{type(error).__name__}: {error}")
         else:
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
-            self.outcomes.add("done" if stored else "lease_lost")
+            outcome = "done" if stored else "lease_lost"
+            self.outcomes.add(outcome)
+            logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
 
     def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
         started = time.monotonic()
         task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
-        output = self._engine.submit(task.request).result()
+        output = self._engine.submit(replace(task.request, progressed=hand.progressed)).result()
         seconds = time.monotonic() - started
-        return score_block(task, output), score_report(output, worker=self._worker.name, seconds=seconds)
+        return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
 
     def _retrieved(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
         started = time.monotonic()
-        block = self._retriever.retrieve(hand.chunk, cancelled=hand.cancelled)
+        block = self._retriever.retrieve(hand.chunk, progressed=hand.progressed, cancelled=hand.cancelled)
         seconds = time.monotonic() - started
         return block, retrieval_report(hand.chunk, worker=self._worker.name, seconds=seconds)
 
@@ -216,23 +241,26 @@ class Batch:
                 time.sleep(1.0)
                 close_old_connections()
 
-    def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "") -> None:
-        chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error)
+    def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "", *, final: bool = False) -> None:
+        chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error, final=final)
         self.outcomes.add(cause)
+        with about(chunk):
+            logger.info("chunk given back: %s %s", cause, error)
 
     def _keep(self) -> None:
-        """Stop what is not wanted any more; extend the leases, but only if the work got on since the last time."""
+        """Stop what is not wanted any more; extend the leases of the chunks that got on since the last time."""
         hands = {hand.token: hand for hand in list(self._in_hand)}
         if not hands:
             return
         for token in chunks_to_stop(list(hands)):
             hands[token].cancelled.set()
-        progress, now = self._engine.progress + self._retriever.progress, time.monotonic()
-        if progress > self._extended_progress and now - self._extended_at >= settings.LEASE_SECONDS / 3:
-            chunks_extend(list(hands))
-            self._extended_at, self._extended_progress = now, progress
+        now = time.monotonic()
+        if due := [hand for hand in hands.values() if hand.may_extend(now)]:
+            chunks_extend([hand.token for hand in due])
+            for hand in due:
+                hand.extended(now)
 
 
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
-    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))
+def about(chunk: Chunk) -> AbstractContextManager[None]:
+    """Log lines inside name the job and the chunk."""
+    return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)

@@ -6,6 +6,7 @@ Shapes: Q queries and D candidates of the chunk; the pairs are its cells that ho
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -88,7 +89,7 @@ def score_block(task: ChunkTask, output: ScoringOutput) -> ScoreBlock:
     return block
 
 
-def score_report(output: ScoringOutput, *, worker: str, seconds: float) -> dict[str, Any]:
+def score_report(task: ChunkTask, output: ScoringOutput, *, worker: str, seconds: float) -> dict[str, Any]:
     """How the scores came about; stays with the chunk."""
     return {
         "backend": output.backend,
@@ -100,7 +101,17 @@ def score_report(output: ScoringOutput, *, worker: str, seconds: float) -> dict[
         "timings": asdict(output.timings),
         "seconds": round(seconds, 3),
         "worker": worker,
+        **({"failures": failures_by_code(output.errors, task.cells)} if output.errors else {}),
     }
+
+
+def failures_by_code(errors: Mapping[int, str], cells: npt.NDArray[np.bool_]) -> dict[str, list[int]]:
+    """``errors``: code by pair of the request. Returns cells by code, counted through the chunk query by query."""
+    cell_of = np.flatnonzero(cells)
+    failures: dict[str, list[int]] = {}
+    for pair, code in sorted(errors.items()):
+        failures.setdefault(code, []).append(int(cell_of[pair]))
+    return failures
 
 
 def _texts(rows: QuerySet[Any], positions: npt.NDArray[Any]) -> list[str]:

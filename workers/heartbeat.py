@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
+from assay.pulse import pulse_beat
 from scoring.models import Worker
 from scoring.services.workers import worker_heartbeat
 from workers.loop import Loop
@@ -46,6 +47,8 @@ class Heartbeat:
             in_hand=pulse.in_hand,
             statistics=pulse.statistics,
         )
-        if not ours:
+        if ours:
+            pulse_beat(self._worker.name, data_dir=settings.DATA_DIR)
+        else:
             logger.error("another process has taken the slot of %s; this one ends", self._worker.name)
             self._replaced()

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from scoring.payloads import PAYLOAD_VERSION
 from scoring.services.chunks import chunks_reclaim_own
 from scoring.services.registry import self_test_release, self_tests_interrupted
 from scoring.services.workers import worker_move, worker_register
@@ -96,12 +97,14 @@ class WorkerProcess:
         self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
         self.consumer = Consumer(name=name)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
+        # A chunk may hang while the engine gets on with the work of others.
+        self.chunk_watchdog = Watchdog(progress=self.batch.slowest, limit=self._patience, last_words=self._stalled)
 
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
         worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
-        for part in (self.watchdog, self.host, self.sync, self.batch, self.consumer):
+        for part in (self.watchdog, self.chunk_watchdog, self.host, self.sync, self.batch, self.consumer):
             part.start()
         logger.info("worker %s is ready", self.worker.name)
 
@@ -122,6 +125,7 @@ class WorkerProcess:
         self.host.stop()
         self.heartbeat.stop(1.0)
         self.watchdog.stop()
+        self.chunk_watchdog.stop()
         if not self._replaced_by_another:
             self_test_release(worker=self.worker)  # before the engine ends: its refusal is no finding about the model
         self._move(WorkerState.GONE, reason="stopped")
@@ -147,6 +151,7 @@ class WorkerProcess:
             "models": self.host.names(),
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
+            "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import bm25s
@@ -25,17 +25,17 @@ Found = tuple[Positions, Floats]  # of one query: positions [n] best first, and 
 
 
 class Retriever:
-    """``progress`` counts documents read and queries answered, as the engine's counts its micro-batches."""
-
     def __init__(self, indexes: Bm25Indexes) -> None:
-        self.progress = 0
         self._indexes = indexes
 
-    def retrieve(self, chunk: Chunk, *, cancelled: threading.Event) -> ScoreBlock:
-        """[Q, D] of the chunk, with positions. Raises RequestCancelled, or ChunkFault when queries are gone."""
+    def retrieve(self, chunk: Chunk, *, progressed: Callable[[], None], cancelled: threading.Event) -> ScoreBlock:
+        """[Q, D] of the chunk, with positions. Raises RequestCancelled, or ChunkFault when queries are gone.
+
+        ``progressed`` is called with every document read and every query answered.
+        """
 
         def advance() -> None:
-            self.progress += 1
+            progressed()
             if cancelled.is_set():
                 raise RequestCancelled("cancelled", "The job was cancelled.")
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
 from rest_framework import serializers
 
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictIntegerField, StrictNumberField, StrictSerializer, TextField
 from scoring.api.job_stages import (
     BM25_STAGE,
     MAX_KEPT,
@@ -46,6 +46,17 @@ class JobSubmitSerializer(StrictSerializer):
     )  # fmt: skip
     priority = StrictIntegerField(default=0, min_value=-100, max_value=100, help_text="Higher runs first")
     name = TextField(default="", max_length=200, help_text="Absent: made from the names of the sets and the model")
+    start_at = serializers.DateTimeField(
+        default=None, allow_null=True, help_text="Joins the queue then (ISO 8601); absent, null or past: at once"
+    )
+    complete_within = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=2**31 - 1,
+        help_text="Seconds since it joined the queue after which it expires: what is scored then is ranked",
+    )  # fmt: skip
+    max_error_rate = StrictNumberField(
+        default=None, allow_null=True, min_value=0, max_value=1,
+        help_text="Share of failed pairs in the first chunks that stops the job; absent or null: 0.5; 1: none does",
+    )  # fmt: skip
 
 
 class NamedSerializer(serializers.Serializer[Any]):
@@ -58,6 +69,11 @@ class JobSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = state_field(JobState)()
     failure = serializers.CharField(help_text="Why it failed; else empty")
+    end_reason = serializers.CharField(
+        help_text="What stopped it before everything was scored: cancelled, expired or too_many_errors; else empty"
+    )
+    attempt = serializers.IntegerField(help_text="Grows with every retry")
+    cloned_from = serializers.UUIDField(source="cloned_from_id", allow_null=True)
     stages = StageSerializer(many=True)
     model = serializers.CharField(
         source="last_stage.model.name",
@@ -77,8 +93,13 @@ class JobSerializer(serializers.Serializer[Any]):
         source="last_stage.settings", help_text="The model as it was when the job was submitted"
     )
     statistics = serializers.DictField(help_text="Written when the job ends; empty before")
+    max_error_rate = serializers.FloatField()
+    complete_within = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
+    start_at = serializers.DateTimeField(allow_null=True)
+    queued_at = serializers.DateTimeField(help_text="When it last joined the queue")
+    expires_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True, help_text="The first lease since it last joined the queue")
     finished_at = serializers.DateTimeField(allow_null=True)
     cancel_requested_at = serializers.DateTimeField(allow_null=True)
 
@@ -91,7 +112,12 @@ class ProgressSerializer(serializers.Serializer[Any]):
     rate = serializers.FloatField(allow_null=True, help_text="Pairs per second")
     eta_seconds = serializers.FloatField(allow_null=True)
     workers = serializers.ListField(child=serializers.CharField())
-    reason = serializers.CharField(help_text="Why a queued job has not begun")
+    waiting = serializers.CharField(
+        source="waiting.code",
+        help_text="What it waits for: scheduled, quota, paused, pausing, model_not_served, no_worker, model_loading, "
+        "no_placement, behind or next; empty while it gets on",
+    )
+    reason = serializers.CharField(source="waiting.sentence", help_text="The same in words")
 
 
 class JobDetailSerializer(JobSerializer):
@@ -127,6 +153,7 @@ class RankedDocumentSerializer(serializers.Serializer[Any]):
     score = serializers.FloatField(allow_null=True)
     raw_score = serializers.FloatField(allow_null=True)
     status = serializers.ChoiceField(ItemStatus.choices)
+    error = serializers.CharField(required=False, help_text="Of a failed pair: a code such as worker_crashed")
     title = serializers.CharField(required=False)
     text = serializers.CharField(required=False)
 
@@ -195,6 +222,7 @@ def _document_body(row: RankedDocument, previous_rank: int | None, *, texts: boo
         "score": row.score,
         "raw_score": row.raw_score,
         "status": str(row.status),
+        **({"error": row.failure} if row.failure else {}),
     }
     return {**body, "title": row.document.title, "text": row.document.text} if texts else body
 
@@ -209,6 +237,9 @@ JOB: Final[dict[str, Any]] = {
     "name": "Household questions on Household advice by minilm",
     "state": "running",
     "failure": "",
+    "end_reason": "",
+    "attempt": 1,
+    "cloned_from": None,
     "stages": [BM25_STAGE, STAGE],
     "model": "minilm",
     "model_revision": "9f2c6e0b1d4a",
@@ -221,7 +252,12 @@ JOB: Final[dict[str, Any]] = {
     "pair_count": 1728,
     "settings": {"model": "minilm", "kind": "bi-encoder", "dtype": "auto", "truncation": "document"},
     "statistics": {},
+    "max_error_rate": 0.5,
+    "complete_within": 3600,
     "created_at": "2026-11-29T20:00:00Z",
+    "start_at": None,
+    "queued_at": "2026-11-29T20:00:00Z",
+    "expires_at": "2026-11-29T21:00:00Z",
     "started_at": "2026-11-29T20:00:01Z",
     "finished_at": None,
     "cancel_requested_at": None,
@@ -245,6 +281,7 @@ JOB_DETAIL: Final[dict[str, Any]] = {
         "rate": 512.0,
         "eta_seconds": 0.2,
         "workers": ["worker-1"],
+        "waiting": "",
         "reason": "",
     },
 }

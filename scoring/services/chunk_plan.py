@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,8 @@ BLOCK_SIZES: Final = {
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
 }
 
+# Kinds that read each text by itself, whatever it is compared with.
+ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 
 # What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well
 # at once.
@@ -65,6 +68,10 @@ def candidate_block_size(model: ScoringModel, *, query_count: int, overlap: floa
     return BlockSize(queries, max(1, round(ENCODED_AT_ONCE * overlap / queries)))
 
 
+def encodes_texts(model: ScoringModel) -> bool:
+    return model.kind in ENCODERS
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     query_start: int
@@ -84,3 +91,47 @@ def blocks(*, counts: npt.NDArray[np.int64], size: BlockSize) -> Iterator[Block]
         for document_start in range(0, int(width), size.documents):
             documents = min(size.documents, int(width) - document_start)
             yield Block(query_start, len(own), document_start, documents)
+
+
+def halves_by_documents(block: Block) -> tuple[Block, Block]:
+    half = (block.document_count + 1) // 2
+    rest = replace(block, document_start=block.document_start + half, document_count=block.document_count - half)
+    return replace(block, document_count=half), rest
+
+
+def halves_by_queries(block: Block) -> tuple[Block, Block]:
+    half = (block.query_count + 1) // 2
+    rest = replace(block, query_start=block.query_start + half, query_count=block.query_count - half)
+    return replace(block, query_count=half), rest
+
+
+def cut_anew(old: Iterable[Block], size: BlockSize) -> list[Block]:
+    """Blocks of ``size`` that cover exactly the pairs of ``old`` (which share none), the first queries first.
+
+    Neighbours are joined before, so that blocks may grow as well as shrink.
+    """
+    new = [
+        Block(
+            area.query_start + block.query_start,
+            block.query_count,
+            area.document_start + block.document_start,
+            block.document_count,
+        )
+        for area in _joined(_joined(old, along="document", across="query"), along="query", across="document")
+        for block in blocks(counts=np.full(area.query_count, area.document_count), size=size)
+    ]
+    return sorted(new, key=attrgetter("query_start", "document_start"))
+
+
+def _joined(old: Iterable[Block], *, along: str, across: str) -> list[Block]:
+    """Blocks that follow each other along one axis and are alike across it become one."""
+    alike = attrgetter(f"{across}_start", f"{across}_count")
+    span = attrgetter(f"{along}_start", f"{along}_count")
+    joined: list[Block] = []
+    for block in sorted(old, key=lambda block: (alike(block), span(block))):
+        start, count = span(block)
+        if joined and alike(joined[-1]) == alike(block) and sum(span(joined[-1])) == start:
+            joined[-1] = replace(joined[-1], **{f"{along}_count": span(joined[-1])[1] + count})
+        else:
+            joined.append(block)
+    return joined

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from scoring import dispatch
 from scoring.models import Chunk, Job, Stage, StageMethod
-from scoring.ranking import ABSENT
+from scoring.ranking import ABSENT, FAILED
 from scoring.selectors.candidates import candidate_counts
 from scoring.selectors.run_match import run_match
 from scoring.services.rankings import stage_rank
@@ -21,7 +21,6 @@ from scoring.services.transitions import transition
 from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobState, StageState
 
 ACTOR = "reconciler"
-OPEN_CHUNKS = (ChunkState.PENDING, ChunkState.LEASED)
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
 OPENING = (JobState.QUEUED, JobState.PAUSED, *ADVANCING)  # of a paused job too: its chunks wait for the resume
 
@@ -31,8 +30,14 @@ def jobs_advance() -> int:
 
     Returns how many jobs were ended.
     """
-    open_chunks = Chunk.objects.filter(stage=OuterRef("pk"), state__in=OPEN_CHUNKS)
-    ready = Stage.objects.filter(state=StageState.RUNNING, job__state__in=ADVANCING).filter(~Exists(open_chunks))
+    chunks = Chunk.objects.filter(stage=OuterRef("pk"))
+    # Two questions, each answered by a small index of its own; asked as one, every chunk would be looked at.
+    ready = Stage.objects.filter(
+        ~Exists(chunks.filter(state=ChunkState.PENDING)),
+        ~Exists(chunks.filter(state=ChunkState.LEASED)),
+        state=StageState.RUNNING,
+        job__state__in=ADVANCING,
+    )
     for stage in ready.select_related("job", "model", "run_set").order_by("job", "index"):
         stage_finish(stage)
     stages_open_waiting()
@@ -101,7 +106,7 @@ def _count_retrieved(stage: Stage) -> None:
 
 
 def stage_statistics(stage: Stage) -> dict[str, Any]:
-    """Counts over all pairs, not only the kept ones; pairs of chunks that were never scored are ``not_scored``."""
+    """Counts over all pairs, not only the kept ones; ``not_scored`` are those that never came to be scored."""
     by_status = np.zeros(ABSENT + 1, dtype=np.int64)
     tokens = cached = 0
     done = Chunk.objects.filter(stage=stage, state=ChunkState.DONE)
@@ -109,13 +114,15 @@ def stage_statistics(stage: Stage) -> dict[str, Any]:
         by_status += np.bincount(np.frombuffer(statuses, np.uint8), minlength=len(by_status))
         tokens += report.get("prompt_tokens", 0)
         cached += report.get("cached_documents", 0)
+    failed = _failed_pairs(stage)
+    by_status[FAILED] += sum(failed)
     pairs = by_status[: len(ITEM_STATUSES)]
     span = done.aggregate(first=Min("started_at"), last=Max("finished_at"))
     seconds = (span["last"] - span["first"]).total_seconds() if span["last"] else 0.0
     return {
         "pairs": dict(zip(map(str, ITEM_STATUSES), pairs.tolist(), strict=True)),
         "not_scored": stage.pair_count - int(pairs.sum()),
-        "failed_chunks": Chunk.objects.filter(stage=stage, state=ChunkState.FAILED).count(),
+        "failed_chunks": len(failed),
         "prompt_tokens": tokens,
         "cached_documents": cached,
         "seconds": round(seconds, 3),
@@ -123,6 +130,19 @@ def stage_statistics(stage: Stage) -> dict[str, Any]:
         "dtypes": sorted({d for d in done.values_list("report__dtype", flat=True).distinct() if d}),
         **({"run": _run_statistics(stage)} if stage.method == StageMethod.RUN else {}),
     }
+
+
+def _failed_pairs(stage: Stage) -> list[int]:
+    """Of each chunk that failed as a whole, how many pairs that were; what it would have retrieved is no pair."""
+    failed = Chunk.objects.filter(stage=stage, state=ChunkState.FAILED)
+    places = list(failed.values_list("query_start", "query_count", "document_start", "document_count"))
+    if stage.model is None or not places:
+        return [0] * len(places)
+    counts = candidate_counts(stage)
+    return [
+        int(np.clip(counts[query : query + queries] - document, 0, documents).sum())
+        for query, queries, document, documents in places
+    ]
 
 
 def _run_statistics(stage: Stage) -> dict[str, Any]:
@@ -164,7 +184,7 @@ def _end_state(stages: Sequence[Stage], statistics: dict[str, Any]) -> JobState:
 def _failure(job: Job, stages: Sequence[Stage]) -> str:
     error = Chunk.objects.filter(job=job, state=ChunkState.FAILED).values_list("error", flat=True).first() or ""
     if job.end_reason == JobEnd.TOO_MANY_ERRORS:
-        return f"Too many pairs failed, the job was stopped. {error}".strip()
+        return f"{job.failure} {error}".strip()  # said when it was stopped
     for stage in stages:
         if stage.state == StageState.SKIPPED and stage.source and stage.source.state == StageState.DONE:
             return f"{stage} had nothing to score: {stage.source} ranked no document for any query. {error}".strip()

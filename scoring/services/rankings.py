@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,13 +19,14 @@ from django.db.models import BinaryField, F
 from django.db.models.functions import Substr
 
 from scoring.models import Chunk, Query, QueryResult, Stage
-from scoring.ranking import ABSENT, FLOAT, POSITION, Positions, ScoreBlock, ranked, same_scores
+from scoring.ranking import ABSENT, FAILED, FLOAT, POSITION, Positions, ScoreBlock, ranked, same_scores
 from scoring.selectors.candidates import candidate_counts, positions_of
 from scoring.states import ChunkState
 
 WRITTEN_AT_ONCE: Final = 200
 STRIP_CELLS: Final = 1 << 24  # about 13 bytes each
 PACKED: Final = {"raw_scores": 4, "scores": 4, "statuses": 1, "document_positions": 4}  # bytes a cell
+RANKED: Final = (ChunkState.DONE, ChunkState.FAILED)
 Place = tuple[int, int, int, int]  # primary key, query_start, query_count, document_count
 
 
@@ -49,8 +50,10 @@ def stage_rank(stage: Stage) -> None:
 
 
 def _strips(stage: Stage) -> Iterator[Strip]:
-    done = Chunk.objects.filter(stage=stage, state=ChunkState.DONE).order_by("query_start", "document_start")
-    places: list[Place] = list(done.values_list("pk", "query_start", "query_count", "document_count"))
+    ended = Chunk.objects.filter(stage=stage, state__in=RANKED).order_by("query_start", "document_start")
+    if stage.model is None:
+        ended = ended.exclude(state=ChunkState.FAILED)  # what it would have found is not known
+    places: list[Place] = list(ended.values_list("pk", "query_start", "query_count", "document_count"))
     borders = sorted({place[1] for place in places} | {place[1] + place[2] for place in places})
     first = 0  # chunks before it end above the strip
     for start, stop in itertools.pairwise(borders):
@@ -72,7 +75,7 @@ def _strips(stage: Stage) -> Iterator[Strip]:
 def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
     chunks = _slices(strip)
     shapes = [(len(strip.queries), chunk.document_count) for chunk in chunks]
-    parts = [ScoreBlock.unpack(chunk, shape) for chunk, shape in zip(chunks, shapes, strict=True)]
+    parts = [_block(chunk, shape) for chunk, shape in zip(chunks, shapes, strict=True)]
     if stage.model is None:
         positions = _side_by_side(
             np.frombuffer(chunk.document_positions, POSITION).reshape(shape)
@@ -83,6 +86,7 @@ def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
     raw = _side_by_side(part.raw for part in parts)  # [Q, D]
     activated = _side_by_side(part.activated for part in parts)  # [Q, D]
     statuses = _side_by_side(part.statuses for part in parts)  # [Q, D]
+    statuses = np.where(positions < 0, ABSENT, statuses)  # of a failed chunk every cell failed that is a pair
     results = []
     for row in range(len(strip.queries)):
         order = np.flatnonzero(statuses[row] != ABSENT)
@@ -95,13 +99,21 @@ def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
     return results
 
 
+def _block(chunk: Chunk, shape: tuple[int, int]) -> ScoreBlock:
+    """A failed chunk stores nothing: each of its pairs failed."""
+    if chunk.state == ChunkState.DONE:
+        return ScoreBlock.unpack(chunk, shape)
+    blank = ScoreBlock.blank(shape)
+    return replace(blank, statuses=np.full(shape, FAILED, np.uint8))
+
+
 def _slices(strip: Strip) -> list[Chunk]:
     """The chunks by document_start, holding the strip's rows of their blocks and nothing else."""
     chunks = Chunk.objects.filter(pk__in=strip.chunks).order_by("document_start")
     rows = (_rows(column, itemsize, strip.queries) for column, itemsize in PACKED.items())
     return [
-        Chunk(document_start=start, document_count=count, **dict(zip(PACKED, packed, strict=True)))
-        for start, count, *packed in chunks.values_list("document_start", "document_count", *rows)
+        Chunk(state=state, document_start=start, document_count=count, **dict(zip(PACKED, packed, strict=True)))
+        for state, start, count, *packed in chunks.values_list("state", "document_start", "document_count", *rows)
     ]
 
 

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import OuterRef, Subquery, Sum
 from django.db.models.functions import Now
 
-from scoring.models import Chunk, Job, ScoringModel, Stage
+from scoring.models import Chunk, Job, ScoringModel, Stage, StageMethod
 from scoring.selectors.candidates import candidate_counts, candidate_overlap
-from scoring.services.chunk_plan import BlockSize, block_size, blocks, candidate_block_size
+from scoring.services.chunk_plan import BlockSize, block_size, blocks, candidate_block_size, encodes_texts
+from scoring.services.chunk_sizes import block_size_measured
 from scoring.services.stage_plan import BM25, StagePlan, candidate_limits
 from scoring.services.transitions import transition, transition_record
 from scoring.states import StageState
 
 CHUNK_BATCH: Final = 2000
 OPEN_STATES: Final = (StageState.WAITING, StageState.RUNNING)
+
+
+def stage_plan(stage: Stage) -> StagePlan:
+    """What to ask for to get such a stage again, with the model as it is then."""
+    return StagePlan(
+        model=stage.model,
+        method=StageMethod(stage.method),
+        source=stage.source.index if stage.source else None,
+        top_k=stage.top_k,
+        run_set=stage.run_set,
+    )
 
 
 def stages_create(*, job: Job, plans: Sequence[StagePlan]) -> list[Stage]:
@@ -87,10 +99,12 @@ def pairs_recount(job: Job) -> None:
 
 
 def _size(stage: Stage, *, longest: int) -> BlockSize:
-    if stage.model is None or stage.source_id is None:
-        return block_size(stage.model, candidates=longest)
-    overlap = candidate_overlap(stage)
-    return candidate_block_size(stage.model, query_count=stage.job.query_count, overlap=overlap)
+    queries = stage.job.query_count
+    if stage.model is None:
+        return block_size(None, candidates=longest)
+    if stage.source_id is not None and encodes_texts(stage.model):
+        return candidate_block_size(stage.model, query_count=queries, overlap=candidate_overlap(stage))
+    return block_size_measured(model=stage.model, query_count=queries, document_count=longest)
 
 
 def stage_settings(plan: StagePlan) -> dict[str, Any]:
@@ -120,3 +134,8 @@ def model_snapshot(model: ScoringModel) -> dict[str, Any]:
         "scale": model.facts.get("scale", ""),
         "truncation": "document",
     }
+
+
+def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
+    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

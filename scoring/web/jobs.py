@@ -1,11 +1,10 @@
-"""Jobs: the list, cancel."""
+"""Jobs: the list."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from django.http import Http404
-from django.urls import reverse
 from django_filters.views import FilterView
 from django_tables2 import SingleTableMixin
 
@@ -14,8 +13,6 @@ from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
-from scoring.services.jobs import job_cancel
-from scoring.web.actions import ActionView
 from scoring.web.tables import JobTable
 
 
@@ -39,14 +36,3 @@ class JobListView(PrincipalMixin, SingleTableMixin, FilterView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_empty = not self.request.GET and not self.object_list
         return super().get_context_data(is_empty=is_empty, **kwargs)
-
-
-class JobCancelView(ActionView):
-    required_scope: ClassVar[str] = Scope.JOBS
-
-    def act(self) -> str:
-        job = job_cancel(principal=self.principal, job=job_or_404(self, self.kwargs["pk"]))
-        return f"Job “{job.name}” is being cancelled. What was scored already stays."
-
-    def after(self) -> str:
-        return reverse("web:job_detail", args=[self.kwargs["pk"]])

@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 
 from scoring.models import QueryResult, Stage
-from scoring.selectors.jobs import RankedDocument, Ranking, previous_ranks, previous_stage, ranked_documents, results_of
+from scoring.selectors.jobs import RankedDocument, previous_ranks, previous_stage, ranked_documents, results_of
 
 QUERIES_PER_PAGE = 25
 HITS_PER_PAGE = 10
@@ -73,7 +73,7 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
 
 
 def _queries(stage: Stage, search: str) -> QuerySet[QueryResult]:
-    listed = results_of(stage).defer("positions", "raw_scores", "scores", "statuses").order_by("query_position")
+    listed = results_of(stage).order_by("query_position")
     return (
         listed.filter(Q(query__text__icontains=search) | Q(query__external_id__icontains=search)) if search else listed
     )
@@ -89,8 +89,9 @@ def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult
 
 
 def _hits(result: QueryResult, *, start: int) -> list[Hit]:
-    best = float(Ranking.of(result).block.activated[0]) if result.scored else 0.0
     ranked = ranked_documents(result, start=start, limit=HITS_PER_PAGE)
+    first = ranked[:1] if start == 0 else ranked_documents(result, limit=1)
+    best = (first[0].score if first else None) or 0.0
     before = previous_ranks(result.stage, [result], [ranked])
     return [
         Hit(row, _share(row.score, best), before.get((result.query_position, row.document.position))) for row in ranked

@@ -85,7 +85,9 @@ def make_job(principal: Principal) -> MakeJob:
 
 def _import(principal: Principal, kind: str, content: str) -> UploadedSet:
     file = io.BytesIO(content.encode())
-    uploaded, _ = set_import(principal=principal, kind_name=kind, name=kind, file=file, file_name=f"{kind}.csv")
+    uploaded, _ = set_import(
+        principal=principal, kind_name=kind, name=kind, file=file, file_name=f"{kind}.csv", use_existing=True
+    )
     return uploaded
 
 

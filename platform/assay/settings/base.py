@@ -17,6 +17,9 @@ EXAMPLES_DIR = ROOT / "examples"
 
 # --- What runs where -------------------------------------------------------------------------------------------------
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), default=embedded.database_url(DATA_DIR))
+# A pooler in transaction mode (PgBouncer) hands each transaction to another connection of the server: a cursor that is
+# kept open between them would be gone.
+DATABASE_POOLED = env.boolean("DATABASE_POOLED", False)
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), default=embedded.redis_url(DATA_DIR))
 WEB_HOST = env.text("WEB_HOST", "127.0.0.1")
 WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
@@ -31,9 +34,15 @@ DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
 DISK_CACHE_BYTES = env.integer("DISK_CACHE_BYTES", 0)  # 0: nothing of a document stays on the disk
 CACHE_DTYPE = env.choice("CACHE_DTYPE", "model", pattern="model|float16|int8", valid="model, float16 or int8")
 BM25_INDEX_BYTES = env.integer("BM25_INDEX_BYTES", 8 << 30)
+CHUNK_SECONDS = env.integer("CHUNK_SECONDS", 5, maximum=300)  # 0: the same size whatever the speed
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
 HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
+
+# --- Limits of a user's jobs, where no row says otherwise -------------------------------------------------------------
+JOBS_RUNNING_PER_USER = env.integer("JOBS_RUNNING_PER_USER", 20, minimum=1)
+JOBS_WAITING_PER_USER = env.integer("JOBS_WAITING_PER_USER", 200)
+PAIRS_OPEN_PER_USER = env.integer("PAIRS_OPEN_PER_USER", 1_000_000_000, minimum=1)
 
 # --- Limits of a request ---------------------------------------------------------------------------------------------
 MAX_DOCUMENTS_PER_REQUEST = env.integer("MAX_DOCUMENTS_PER_REQUEST", 1000, minimum=1)
@@ -108,6 +117,7 @@ DATABASES = {
         # Threads of the web server and the workers live long, so each keeps its connection and checks it before use.
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
+        "DISABLE_SERVER_SIDE_CURSORS": DATABASE_POOLED,
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -121,6 +131,10 @@ STATIC_URL = "/static/"
 STATIC_ROOT = env.folder("STATIC_ROOT", DATA_DIR / "static")
 STATICFILES_DIRS = [ROOT / "static"]
 MEDIA_ROOT = DATA_DIR / "files"
+STORAGES = {
+    "default": env.storage("STORAGE_URL"),
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 FILE_UPLOAD_TEMP_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 FILE_UPLOAD_HANDLERS = ["assay.uploads.UnnamedFileUploadHandler"]
