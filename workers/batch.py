@@ -212,7 +212,7 @@ class Batch:
 
     def _retrieved(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
         started = time.monotonic()
-        block = self._retriever.retrieve(hand.chunk, cancelled=hand.cancelled, progressed=hand.progressed)
+        block = self._retriever.retrieve(hand.chunk, progressed=hand.progressed, cancelled=hand.cancelled)
         seconds = time.monotonic() - started
         return block, retrieval_report(hand.chunk, worker=self._worker.name, seconds=seconds)
 

@@ -106,11 +106,11 @@ def score_report(task: ChunkTask, output: ScoringOutput, *, worker: str, seconds
 
 
 def failures_by_code(errors: Mapping[int, str], cells: npt.NDArray[np.bool_]) -> dict[str, list[int]]:
-    """``errors``: code by pair of the request; the answer counts through all cells of the chunk, query by query."""
-    places = np.flatnonzero(cells).tolist()
+    """``errors``: code by pair of the request. Returns cells by code, counted through the chunk query by query."""
+    cell_of = np.flatnonzero(cells)
     failures: dict[str, list[int]] = {}
     for pair, code in sorted(errors.items()):
-        failures.setdefault(code, []).append(places[pair])
+        failures.setdefault(code, []).append(int(cell_of[pair]))
     return failures
 
 

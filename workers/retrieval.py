@@ -25,15 +25,13 @@ Found = tuple[Positions, Floats]  # of one query: positions [n] best first, and 
 
 
 class Retriever:
-    """Fills chunks of stages without a model."""
-
     def __init__(self, indexes: Bm25Indexes) -> None:
         self._indexes = indexes
 
-    def retrieve(self, chunk: Chunk, *, cancelled: threading.Event, progressed: Callable[[], None]) -> ScoreBlock:
-        """[Q, D] of the chunk, with positions; ``progressed`` is called for documents read and queries answered.
+    def retrieve(self, chunk: Chunk, *, progressed: Callable[[], None], cancelled: threading.Event) -> ScoreBlock:
+        """[Q, D] of the chunk, with positions. Raises RequestCancelled, or ChunkFault when queries are gone.
 
-        Raises RequestCancelled, or ChunkFault when queries are gone.
+        ``progressed`` is called with every document read and every query answered.
         """
 
         def advance() -> None:

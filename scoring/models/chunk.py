@@ -33,7 +33,8 @@ class Chunk(models.Model):
     A lease is valid only for the holder of ``lease_token``: completion is refused when another worker took over.
     ``raw_scores`` and ``scores`` are little-endian float32 [query_count, document_count], query-major, NaN = no score;
     ``scores`` is empty where activation changes nothing. ``statuses``: one byte per pair, an index into ITEM_STATUSES,
-    or ABSENT where there is no pair. A failed chunk stores none of these: each of its pairs failed with ``cause``.
+    or ABSENT where there is no pair.
+    A failed chunk stores none of these: each of its pairs failed with ``cause``.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="chunks")

@@ -11,7 +11,7 @@ import numpy as np
 from django.db.models import BinaryField, Count, Max, QuerySet
 from django.db.models.functions import Substr
 
-from scoring.models import Chunk, Job, QueryResult, RunEntry, RunSet, Stage
+from scoring.models import Job, QueryResult, RunEntry, RunSet, Stage
 from scoring.ranking import POSITION, Positions
 
 SAMPLED_RANKS: Final = 1000
@@ -45,18 +45,6 @@ def candidate_counts(stage: Stage) -> np.ndarray[Any, np.dtype[np.int64]]:
     for query, scored in _source_rows(stage).values_list("query_position", "scored"):
         counts[query] = scored
     return counts
-
-
-def cells_with_pairs(stage: Stage, chunks: QuerySet[Chunk]) -> int:
-    """Pairs in these chunks, whether scored or not; of a stage that retrieves, all that might have been found."""
-    counts = candidate_counts(stage)
-    pairs = 0
-    for query, queries, first, width in chunks.values_list(
-        "query_start", "query_count", "document_start", "document_count"
-    ):
-        own = counts[query : query + queries]
-        pairs += queries * width if stage.model_id is None else int(np.clip(own - first, 0, width).sum())
-    return pairs
 
 
 def candidate_overlap(stage: Stage, *, sample: int = 256) -> float:

@@ -119,18 +119,15 @@ def job_stage(job: Job, index: int | None) -> Stage:
 
 def job_progress(job: Job) -> JobProgress:
     this_run = Q(finished_at__gte=job.started_at) if job.started_at else Q(pk=None)
-    rows = list(
+    rows = list(  # only done chunks have pairs
         Chunk.objects.filter(job=job)
         .values("state")
         .order_by("state")
-        .annotate(
-            chunks=Count("pk"),  # only done ones have any pairs
-            pairs=Sum("pair_count"),
-            lately=Sum("pair_count", filter=this_run, default=0),
-        )
+        .annotate(chunks=Count("pk"), pairs=Sum("pair_count"), lately=Sum("pair_count", filter=this_run, default=0))
     )
     chunks = {state: 0 for state in ChunkState.values} | {row["state"]: row["chunks"] for row in rows}
-    done, lately = sum(row["pairs"] for row in rows), sum(row["lately"] for row in rows)
+    done = sum(row["pairs"] for row in rows)
+    lately = sum(row["lately"] for row in rows)
     rate = eta = None
     if job.started_at and lately and job.state != JobState.PAUSED:
         seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from scoring import dispatch
 from scoring.models import Chunk, Job, Stage, StageMethod
 from scoring.ranking import ABSENT, FAILED
-from scoring.selectors.candidates import candidate_counts, cells_with_pairs
+from scoring.selectors.candidates import candidate_counts
 from scoring.selectors.run_match import run_match
 from scoring.services.rankings import stage_rank
 from scoring.services.stages import OPEN_STATES, pairs_recount, stage_open
@@ -106,7 +106,7 @@ def _count_retrieved(stage: Stage) -> None:
 
 
 def stage_statistics(stage: Stage) -> dict[str, Any]:
-    """Counts over all pairs, not only the kept ones; pairs of chunks that were never scored are ``not_scored``."""
+    """Counts over all pairs, not only the kept ones; ``not_scored`` are those that never came to be scored."""
     by_status = np.zeros(ABSENT + 1, dtype=np.int64)
     tokens = cached = 0
     done = Chunk.objects.filter(stage=stage, state=ChunkState.DONE)
@@ -114,15 +114,15 @@ def stage_statistics(stage: Stage) -> dict[str, Any]:
         by_status += np.bincount(np.frombuffer(statuses, np.uint8), minlength=len(by_status))
         tokens += report.get("prompt_tokens", 0)
         cached += report.get("cached_documents", 0)
+    failed = _failed_pairs(stage)
+    by_status[FAILED] += sum(failed)
     pairs = by_status[: len(ITEM_STATUSES)]
-    failed = Chunk.objects.filter(stage=stage, state=ChunkState.FAILED)
-    pairs[FAILED] += cells_with_pairs(stage, failed)
     span = done.aggregate(first=Min("started_at"), last=Max("finished_at"))
     seconds = (span["last"] - span["first"]).total_seconds() if span["last"] else 0.0
     return {
         "pairs": dict(zip(map(str, ITEM_STATUSES), pairs.tolist(), strict=True)),
         "not_scored": stage.pair_count - int(pairs.sum()),
-        "failed_chunks": failed.count(),
+        "failed_chunks": len(failed),
         "prompt_tokens": tokens,
         "cached_documents": cached,
         "seconds": round(seconds, 3),
@@ -130,6 +130,19 @@ def stage_statistics(stage: Stage) -> dict[str, Any]:
         "dtypes": sorted({d for d in done.values_list("report__dtype", flat=True).distinct() if d}),
         **({"run": _run_statistics(stage)} if stage.method == StageMethod.RUN else {}),
     }
+
+
+def _failed_pairs(stage: Stage) -> list[int]:
+    """Of each chunk that failed as a whole, how many pairs that were; what it would have retrieved is no pair."""
+    failed = Chunk.objects.filter(stage=stage, state=ChunkState.FAILED)
+    places = list(failed.values_list("query_start", "query_count", "document_start", "document_count"))
+    if stage.model is None or not places:
+        return [0] * len(places)
+    counts = candidate_counts(stage)
+    return [
+        int(np.clip(counts[query : query + queries] - document, 0, documents).sum())
+        for query, queries, document, documents in places
+    ]
 
 
 def _run_statistics(stage: Stage) -> dict[str, Any]:

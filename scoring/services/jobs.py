@@ -59,6 +59,8 @@ def job_submit(
 ) -> tuple[Job, bool]:
     """Write the job and its first chunks in one transaction, then wake the workers.
 
+    Returns the job and whether it is new.
+
     It joins the queue at once; at ``start_at``, if that is to come; or, with too many jobs of the person in the queue,
     when one of them has ended. ``complete_within`` seconds after that it is stopped and what is done is ranked.
     ``max_error_rate`` is the share of failed pairs that stops it (None: half of them; 1: it goes on regardless).

@@ -1,4 +1,4 @@
-"""One stage's scores put in order: ``QueryResult`` rows out of the blocks of its done and failed chunks.
+"""One stage's scores put in order: ``QueryResult`` rows out of the blocks of its done chunks.
 
 Chunks may cover queries × candidates in any rectangles, as long as no cell is in two of them. They are read in strips
 of queries that the same chunks cover, so that memory is bounded whatever the size of the stage.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from scoring.states import ChunkState
 WRITTEN_AT_ONCE: Final = 200
 STRIP_CELLS: Final = 1 << 24  # about 13 bytes each
 PACKED: Final = {"raw_scores": 4, "scores": 4, "statuses": 1, "document_positions": 4}  # bytes a cell
+RANKED: Final = (ChunkState.DONE, ChunkState.FAILED)
 Place = tuple[int, int, int, int]  # primary key, query_start, query_count, document_count
 
 
@@ -49,8 +50,9 @@ def stage_rank(stage: Stage) -> None:
 
 
 def _strips(stage: Stage) -> Iterator[Strip]:
-    states = [ChunkState.DONE] if stage.model is None else [ChunkState.DONE, ChunkState.FAILED]
-    ended = Chunk.objects.filter(stage=stage, state__in=states).order_by("query_start", "document_start")
+    ended = Chunk.objects.filter(stage=stage, state__in=RANKED).order_by("query_start", "document_start")
+    if stage.model is None:
+        ended = ended.exclude(state=ChunkState.FAILED)  # what it would have found is not known
     places: list[Place] = list(ended.values_list("pk", "query_start", "query_count", "document_count"))
     borders = sorted({place[1] for place in places} | {place[1] + place[2] for place in places})
     first = 0  # chunks before it end above the strip
@@ -73,6 +75,7 @@ def _strips(stage: Stage) -> Iterator[Strip]:
 def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
     chunks = _slices(strip)
     shapes = [(len(strip.queries), chunk.document_count) for chunk in chunks]
+    parts = [_block(chunk, shape) for chunk, shape in zip(chunks, shapes, strict=True)]
     if stage.model is None:
         positions = _side_by_side(
             np.frombuffer(chunk.document_positions, POSITION).reshape(shape)
@@ -80,11 +83,10 @@ def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
         )
     else:
         positions = _positions(stage, strip.queries, chunks)
-    parts = [_block(chunk, shape) for chunk, shape in zip(chunks, shapes, strict=True)]
     raw = _side_by_side(part.raw for part in parts)  # [Q, D]
     activated = _side_by_side(part.activated for part in parts)  # [Q, D]
     statuses = _side_by_side(part.statuses for part in parts)  # [Q, D]
-    statuses[positions < 0] = ABSENT
+    statuses = np.where(positions < 0, ABSENT, statuses)  # of a failed chunk every cell failed that is a pair
     results = []
     for row in range(len(strip.queries)):
         order = np.flatnonzero(statuses[row] != ABSENT)
@@ -98,11 +100,11 @@ def _ranked(stage: Stage, strip: Strip) -> list[QueryResult]:
 
 
 def _block(chunk: Chunk, shape: tuple[int, int]) -> ScoreBlock:
-    """A failed chunk holds no scores: each of its pairs failed."""
+    """A failed chunk stores nothing: each of its pairs failed."""
     if chunk.state == ChunkState.DONE:
         return ScoreBlock.unpack(chunk, shape)
     blank = ScoreBlock.blank(shape)
-    return ScoreBlock(blank.raw, blank.activated, np.full(shape, FAILED, np.uint8))
+    return replace(blank, statuses=np.full(shape, FAILED, np.uint8))
 
 
 def _slices(strip: Strip) -> list[Chunk]:

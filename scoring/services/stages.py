@@ -99,12 +99,12 @@ def pairs_recount(job: Job) -> None:
 
 
 def _size(stage: Stage, *, longest: int) -> BlockSize:
+    queries = stage.job.query_count
     if stage.model is None:
         return block_size(None, candidates=longest)
-    if stage.source_id is None or not encodes_texts(stage.model):
-        return block_size_measured(model=stage.model, query_count=stage.job.query_count, document_count=longest)
-    overlap = candidate_overlap(stage)
-    return candidate_block_size(stage.model, query_count=stage.job.query_count, overlap=overlap)
+    if stage.source_id is not None and encodes_texts(stage.model):
+        return candidate_block_size(stage.model, query_count=queries, overlap=candidate_overlap(stage))
+    return block_size_measured(model=stage.model, query_count=queries, document_count=longest)
 
 
 def stage_settings(plan: StagePlan) -> dict[str, Any]:

@@ -89,12 +89,12 @@ def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult
 
 
 def _hits(result: QueryResult, *, start: int) -> list[Hit]:
-    hits = ranked_documents(result, start=start, limit=HITS_PER_PAGE)
-    best = hits[0].score if start == 0 and hits else ranked_documents(result, limit=1)[0].score
-    before = previous_ranks(result.stage, [result], [hits])
+    ranked = ranked_documents(result, start=start, limit=HITS_PER_PAGE)
+    first = ranked[:1] if start == 0 else ranked_documents(result, limit=1)
+    best = (first[0].score if first else None) or 0.0
+    before = previous_ranks(result.stage, [result], [ranked])
     return [
-        Hit(row, _share(row.score, best or 0.0), before.get((result.query_position, row.document.position)))
-        for row in hits
+        Hit(row, _share(row.score, best), before.get((result.query_position, row.document.position))) for row in ranked
     ]
 
 

@@ -187,7 +187,8 @@ def grids(draw: st.DrawFn) -> tuple[list[Block], BlockSize]:
     numbers = st.integers(1, 9)
     size, other = BlockSize(draw(numbers), draw(numbers)), BlockSize(draw(numbers), draw(numbers))
     rest: list[Block] = []
-    for block in blocks(counts=np.full(draw(st.integers(1, 24)), draw(st.integers(1, 24))), size=size):
+    counts = np.full(draw(st.integers(1, 24)), draw(st.integers(1, 24)))
+    for block in blocks(counts=counts, size=size):
         choice = draw(st.sampled_from(["keep", "keep", "keep", "out", "documents", "queries"]))
         if choice == "documents" and block.document_count > 1:
             rest += halves_by_documents(block)
@@ -210,9 +211,10 @@ def test_cut_anew_the_same_pairs_are_covered_once(grid: tuple[list[Block], Block
 
 
 def test_a_whole_grid_becomes_the_grid_of_the_other_size() -> None:
-    old = list(blocks(counts=np.full(20, 50), size=BlockSize(1, 8)))
+    counts = np.full(20, 50)
+    old = list(blocks(counts=counts, size=BlockSize(1, 8)))
     size = BlockSize(6, 50)
-    assert cut_anew(old, size) == list(blocks(counts=np.full(20, 50), size=size))
+    assert cut_anew(old, size) == list(blocks(counts=counts, size=size))
     assert cut_anew(cut_anew(old, size), BlockSize(1, 8)) == old
 
 
