@@ -18,6 +18,11 @@ from scoring.models import RunSet
 from scoring.selectors.sets import set_rows
 
 FILE: Final = "q1 Q0 d1 1 12.5 bm25\n"
+RULE: Final = (
+    "A row has a rank, a score or both. Within a query documents are ordered by rank if the file gives ranks, else by "
+    "falling score, ties by line. A document that stands twice for one query is refused by line; with `keep_good_rows` "
+    "its first row is kept."
+)
 MAPPING: Final = {
     "query_id": "query_id",
     "document_id": "document_id",
@@ -26,7 +31,7 @@ MAPPING: Final = {
     "metadata": None,
 }
 SET: Final[dict[str, Any]] = {
-    **{name: value for name, value in document_sets.SET.items() if name != "texts_deleted_at"},
+    **document_sets.SET,
     "name": "Household BM25",
     "file_name": "bm25.run",
     "file_format": "trec-run",
@@ -62,7 +67,7 @@ class RunEntrySerializer(serializers.Serializer[Any]):
     score = serializers.FloatField(allow_null=True, help_text="As the file gives it; null: it gives the rank only")
 
 
-@set_operations("run sets", file=FILE, answer=SET, preview=PREVIEW)
+@set_operations("run sets", file=FILE, answer=SET, preview=PREVIEW, rule=RULE)
 class RunSetViewSet(UploadedSetViewSet):
     kind_name = "runs"
     model = RunSet

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
@@ -20,7 +21,7 @@ from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
 from scoring.ingest.seen import SeenKeys
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
 
@@ -244,8 +245,11 @@ def _check_name(name: str) -> None:
 
 
 def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:
-    """The team's set that was made from the bytes with this checksum, if there is one."""
-    return kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+    """The team's set that was made from the bytes with this checksum and still has them, if there is one."""
+    same = Q(checksum=checksum, state=SetState.READY)
+    if issubclass(kind.set_model, TextSet):
+        same &= Q(texts_delete_requested_at=None)
+    return kind.set_model.objects.for_team(principal.team).filter(same).first()
 
 
 def file_checksum(file: BinaryIO) -> str:

@@ -14,6 +14,7 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, DocumentSet, Job, QuerySet, Transition
 from scoring.models.base import UploadedSet
+from scoring.services.retention import texts_demand
 from scoring.services.stages import CHUNK_BATCH, StagePlan, stage_open, stages_create
 from scoring.services.transitions import transition, transition_record
 from scoring.states import ChunkState, JobEnd, JobState, ModelState, SetState
@@ -36,8 +37,9 @@ def job_submit(
     """Write the job and its first chunks in one transaction, then wake the workers. Returns the job and whether it is
     new.
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a ``top_k`` or
-    ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
+    Raises AssayError 422 for a model that is not served, a set that is not ready, has no texts or nothing to rank, a
+    ``top_k`` or ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for
+    something else.
     """
     if idempotency_key and (job := _existing(principal, idempotency_key)):
         return _same_or_refused(job, stages, document_set, query_set), False
@@ -52,6 +54,7 @@ def job_submit(
         )
     try:
         with transaction.atomic():
+            texts_demand(document_set=document_set, query_set=query_set)
             job = Job.objects.create(
                 team=principal.team,
                 created_by=principal.user,

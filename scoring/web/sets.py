@@ -14,8 +14,9 @@ from django_tables2 import SingleTableMixin
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.sets import set_jobs, set_rows, sets_of
+from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.set_kinds import SetKind
@@ -90,3 +91,17 @@ class SetDeleteView(ActionView):
     def after(self) -> str:
         kind, pk = self.kwargs["kind"], self.kwargs["pk"]
         return reverse("web:set_list", args=[kind]) if self.deleted else reverse("web:set_detail", args=[kind, pk])
+
+
+class TextsDeleteView(ActionView):
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def act(self) -> str:
+        uploaded = set_or_404(self, self.kwargs["kind"], self.kwargs["pk"])
+        if not isinstance(uploaded, TextSet):
+            raise Http404
+        texts_delete(principal=self.principal, uploaded=uploaded)
+        return f"The texts of “{uploaded.name}” are being deleted; its scores and rankings stay."
+
+    def after(self) -> str:
+        return reverse("web:set_detail", args=[self.kwargs["kind"], self.kwargs["pk"]])

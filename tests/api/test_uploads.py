@@ -12,6 +12,7 @@ from django.conf import settings
 from rest_framework.test import APIClient
 
 from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, QuerySet, RunSet
+from scoring.services.retention import retention_apply
 from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, RUN, SubmitJob, Upload, send_file
 from tests.api.schema import check
 
@@ -318,6 +319,31 @@ def test_a_set_that_a_job_uses_cannot_be_deleted(api: APIClient, submit: SubmitJ
         response = api.delete(f"/api/v1/{resource}/{job[name]['id']}")
         assert response.status_code == 409 and check(response, method="delete")["error"]["code"] == "set_in_use"
     assert Document.objects.count() == 70 and Job.objects.count() == 1
+
+
+def test_texts_are_deleted_and_the_ranking_stays(api: APIClient, ended: Job) -> None:
+    for resource, pk in (("document-sets", ended.document_set_id), ("query-sets", ended.query_set_id)):
+        address = f"/api/v1/{resource}/{pk}"
+        assert check(api.get(address))["texts_deleted_at"] is None
+        assert api.delete(f"{address}/texts").status_code == 202
+        asked = check(api.get(address))
+        assert asked["texts_delete_requested_at"] is not None and asked["texts_deleted_at"] is None
+    before = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue()
+    assert retention_apply() == 72
+    after = check(api.get(f"/api/v1/document-sets/{ended.document_set_id}"))
+    assert after["texts_deleted_at"] is not None and after["counts"]["kept"] == 70
+    assert api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue() == before
+    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
+    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
+    body = {"model": "late", "document_set": ended.document_set_id, "query_set": ended.query_set_id}
+    refused = api.post("/api/v1/jobs", body)
+    assert refused.status_code == 422 and check(refused, method="post")["error"]["code"] == "texts_deleted"
+
+
+def test_texts_that_a_job_needs_stay(api: APIClient, submit: SubmitJob) -> None:
+    response = api.delete(f"/api/v1/document-sets/{submit()['document_set']['id']}/texts")
+    assert response.status_code == 409 and check(response, method="delete")["error"]["code"] == "set_in_use"
+    assert retention_apply() == 0 and Document.objects.exclude(text="").count() == 69
 
 
 def test_lists_take_a_constant_number_of_queries(

@@ -13,6 +13,7 @@ from django.urls import reverse
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from scoring.models import Document, DocumentSet, Judgement, JudgementSet, RunEntry, Upload
+from scoring.services.retention import retention_apply
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -169,6 +170,27 @@ def test_a_set_is_deleted_only_while_no_job_uses_it(browser_client: Client, worl
     assert "cannot be deleted" in text_of(used) and DocumentSet.objects.filter(pk=documents).exists()
     free = browser_client.post(reverse("web:set_delete", args=["judgement-sets", judgements]), follow=True)
     assert "is deleted" in text_of(free) and not JudgementSet.objects.filter(pk=judgements).exists()
+
+
+def test_texts_are_deleted_and_the_pages_say_so(browser_client: Client, world: World) -> None:
+    page = reverse("web:set_detail", args=["document-sets", world.documents.pk])
+    assert "Delete the texts, keep the results" in text_of(browser_client.get(page))
+    asked = browser_client.post(reverse("web:texts_delete", args=["document-sets", world.documents.pk]), follow=True)
+    assert "The texts of this set are being deleted" in text_of(asked) and "New job" not in text_of(asked)
+    assert retention_apply() == 3
+    after = text_of(browser_client.get(page))
+    assert "The texts of this set were deleted" in after and "tweezers" not in after and "(no text)" in after
+    job = text_of(browser_client.get(reverse("web:job_detail", args=[world.job.pk])))
+    assert "Texts that this job scored were deleted" in job and "<code>d1</code>" in job
+    form = text_of(browser_client.get(reverse("web:job_new")))
+    assert str(world.documents.pk) not in form and str(world.queries.pk) in form
+
+
+def test_judgements_have_no_texts_to_delete(browser_client: Client, world: World, stranger: Client) -> None:
+    judgements = reverse("web:texts_delete", args=["judgement-sets", world.judgements.pk])
+    assert browser_client.post(judgements).status_code == 404
+    documents = reverse("web:texts_delete", args=["document-sets", world.documents.pk])
+    assert stranger.post(documents).status_code == 404 and retention_apply() == 0
 
 
 def test_rows_are_found_by_text_and_id(browser_client: Client, world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +20,7 @@ HOURS = 5
 
 
 @pytest.fixture
-def stored(settings: Settings, tmp_path: Path) -> Iterator[Path]:
+def stored(settings: Settings, tmp_path: Path) -> Path:
     """The folder of staged files."""
     settings.MEDIA_ROOT = tmp_path
     settings.UPLOAD_KEEP_HOURS = HOURS
