@@ -76,7 +76,7 @@ def test_what_was_dumped_is_restored_whole(stack: Stack, empty_database: str, tm
                 assert result_pages(client, job) == result_pages(stack.client, job)
         finally:
             web.terminate()
-            web.wait(30)
+            web.wait(180)
     # The restored database goes on where the other stood: ids are given out anew, and what must not be is refused.
     with (
         psycopg.connect(empty_database) as link,

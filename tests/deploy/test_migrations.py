@@ -30,7 +30,7 @@ def running(command: list[str], environment: Environment, log: Path) -> Iterator
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(180)
 
 
 def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_it_migrates_checks_and_serves(image: Environment, tmp_path: Path) -> No
                 assert client.post("/rerank", json={}).status_code == 401
         finally:
             web.terminate()
-            web.wait(30)
+            web.wait(180)
 
 
 def _ready(port: int) -> bool:
