@@ -19,6 +19,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.api import job_shapes as shapes
 from scoring.api.job_control import IDEMPOTENCY_KEY, JobControlViewSet, idempotency_key
+from scoring.api.job_stages import plans_of
 from scoring.api.openapi import BODY, LISTED, READ, operation
 from scoring.api.resources import Pagination, query_of
 from scoring.api.synchronous import validated
@@ -26,12 +27,9 @@ from scoring.export.results import EXPORTS, export_of
 from scoring.filters import JobFilter
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
-from scoring.models.scoring_model import ModelKind
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
-from scoring.selectors.jobs import jobs_of, ranked_documents_of, results_of
-from scoring.selectors.models import model_for_request
+from scoring.selectors.jobs import job_stage, jobs_of, previous_ranks, ranked_documents_of, results_of
 from scoring.services.jobs import job_submit
-from scoring.services.stages import StagePlan
 from scoring.states import JobState
 
 LINES_PER_PART: Final = 200
@@ -70,12 +68,13 @@ class JobViewSet(JobControlViewSet):
         return Response(shapes.JobDetailSerializer(self.found()).data)
 
     @operation(
-        "Rank every document of a set for every query of a set",
-        description="`top_n` is another name of `top_k`. A person with too many jobs in the queue has to wait: the job "
-        "is `scheduled` then, too. With an `Idempotency-Key` that was used before for the same "
-        "job, the answer is that job, with status 200.",
+        "Rank the documents of a set for every query of a set",
+        description="By one model (`model`, `top_k`, and `candidates` unless every document is to be scored), or in "
+        "several `stages`: each scores what its `source` kept. `top_n` is another name of `top_k`. A person with too "
+        "many jobs in the queue has to wait: the job is `scheduled` then, too. With an `Idempotency-Key` that was used "
+        "before for the same job, the answer is that job, with status 200.",
         request=shapes.JobSubmitSerializer,
-        request_example={"model": "minilm", "document_set": shapes.SET_ID, "query_set": shapes.SET_ID, "top_k": 100},
+        request_example=shapes.SUBMITTED,
         answer=shapes.JobDetailSerializer,
         example=shapes.JOB_DETAIL,
         status=201,
@@ -90,11 +89,7 @@ class JobViewSet(JobControlViewSet):
             name=fields["name"],
             document_set=self._set(DocumentSet, fields, "document_set"),
             query_set=self._set(QuerySet, fields, "query_set"),
-            stages=[
-                StagePlan(
-                    model=model_for_request(name=fields.get("model"), kinds=list(ModelKind)), top_k=fields.get("top_k")
-                )
-            ],
+            stages=plans_of(fields, self.principal),
             priority=fields["priority"],
             start_at=fields["start_at"],
             complete_within=fields["complete_within"],
@@ -114,13 +109,15 @@ class JobViewSet(JobControlViewSet):
     def results(self, request: Request, pk: str) -> Response:
         query = query_of(request, shapes.ResultsQuerySerializer, paged=True)
         job = self.found()
-        rows = results_of(job.last_stage)
+        stage = job_stage(job, query.get("stage"))
+        rows = results_of(stage)
         if "query_id" in query:
             rows = rows.filter(query__external_id=query["query_id"])
         page = self.paginate_queryset(rows) or []
         ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top_n"])
+        before = previous_ranks(stage, page, ranked)
         return self.get_paginated_response(
-            [shapes.result_body(*pair, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
+            [shapes.result_body(*pair, before, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
         )
 
     @extend_schema(
@@ -137,7 +134,8 @@ class JobViewSet(JobControlViewSet):
         if not JobState(job.state).is_final:
             message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
             raise AssayError("job_not_ended", message, status=409)
-        lines, content_type, file_name = export_of(job.last_stage, query["format"])
+        stage = job_stage(job, query.get("stage"))
+        lines, content_type, file_name = export_of(stage, query["format"])
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
         place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
         return StreamingHttpResponse(_joined(lines), content_type=content_type, headers=place)
@@ -153,7 +151,9 @@ class JobViewSet(JobControlViewSet):
     def evaluation(self, request: Request, pk: str) -> Response:
         job, query = self.found(), query_of(request, shapes.EvaluationQuerySerializer)
         measures = [name.strip() for name in query["measures"].split(",")] if "measures" in query else DEFAULT_MEASURES
-        evaluation = stage_evaluate(job.last_stage, self._set(JudgementSet, query, "judgement_set"), measures=measures)
+        evaluation = stage_evaluate(
+            job_stage(job, query.get("stage")), self._set(JudgementSet, query, "judgement_set"), measures=measures
+        )
         return Response(shapes.EvaluationSerializer(evaluation).data)
 
     def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from assay.api.principal import Principal
@@ -13,7 +13,7 @@ from scoring.models import DocumentSet, Job
 from scoring.models import QuerySet as QueriesSet
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_served
-from scoring.states import FINAL_JOB_STATES, ChunkState, JobState, SetState
+from scoring.states import FINAL_JOB_STATES, JobState, SetState
 
 TROUBLED: Final = (JobState.FAILED, JobState.COMPLETED_WITH_ERRORS, JobState.EXPIRED)
 FINE: Final = (JobState.COMPLETED, JobState.CANCELLED)
@@ -36,7 +36,7 @@ class Start:
 
 def jobs_running(principal: Principal) -> QuerySet[Any]:
     """Jobs that have not ended, the next to end first, each with ``pairs_done``, counted in the same query."""
-    done = Sum(F("chunks__query_count") * F("chunks__document_count"), filter=Q(chunks__state=ChunkState.DONE))
+    done = Sum("chunks__pair_count")
     running = jobs_of(principal).exclude(state__in=FINAL_JOB_STATES).annotate(pairs_done=Coalesce(done, 0))
     return running.order_by("-priority", "queued_at")[:SHOWN]
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
-from django.db.models import BinaryField, Count, F, Prefetch, Q, QuerySet, Sum
+from django.db.models import BinaryField, Count, Prefetch, Q, QuerySet, Sum
 from django.db.models.functions import Substr
 from django.utils import timezone
 
 from assay.api.principal import Principal
+from assay.errors import AssayError
 from scoring.models import Chunk, Document, Job, QueryResult, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
@@ -65,24 +66,68 @@ class Ranking:
         return cls(np.frombuffer(result.positions, POSITION), ScoreBlock.unpack(result, (result.kept,)))
 
 
+PreviousRanks = dict[tuple[int, int], int]  # (query position, document position) -> rank
+
+
+def previous_stage(stage: Stage) -> Stage | None:
+    """What its ranking is compared with: the stage that gave the candidates, else the one before it in the job."""
+    if stage.source_id is not None:
+        return stage.source
+    return Stage.objects.filter(job=stage.job_id, index=stage.index - 1).first()
+
+
+def previous_ranks(
+    stage: Stage, results: Sequence[QueryResult], ranked: Sequence[Sequence[RankedDocument]]
+) -> PreviousRanks:
+    """The ranks in the previous stage of the documents shown: ``ranked``, of each of ``results``."""
+    before = previous_stage(stage)
+    if before is None:
+        return {}
+    shown = {
+        result.query_position: [row.document.position for row in own]
+        for result, own in zip(results, ranked, strict=True)
+    }
+    ranks: PreviousRanks = {}
+    rows = QueryResult.objects.filter(stage=before, query_position__in=list(shown))
+    for query, packed in rows.values_list("query_position", "positions"):
+        positions = np.frombuffer(packed, POSITION)
+        for i in np.flatnonzero(np.isin(positions, shown[query])).tolist():
+            ranks[query, int(positions[i])] = i + 1
+    return ranks
+
+
 def jobs_of(principal: Principal) -> QuerySet[Job]:
     """The team's jobs with their stages, so that ``last_stage`` costs nothing more."""
     jobs = Job.objects.for_team(principal.team).select_related("document_set", "query_set", "created_by")
-    return jobs.prefetch_related(Prefetch("stages", Stage.objects.select_related("model").order_by("index")))
+    return jobs.prefetch_related(
+        Prefetch("stages", Stage.objects.select_related("model", "run_set", "source").order_by("index"))
+    )
+
+
+def job_stage(job: Job, index: int | None) -> Stage:
+    """The stage of that index, the last one for None. Raises AssayError 404 ``no_such_stage``."""
+    stages = {stage.index: stage for stage in job.stages.all()}
+    number = max(stages) if index is None else index
+    if number not in stages:
+        there = "only stage 0" if len(stages) == 1 else f"stages 0 to {max(stages)}"
+        message = f"Job '{job.name}' has no stage {number}; it has {there}."
+        raise AssayError("no_such_stage", message, status=404, param="stage")
+    stage = stages[number]
+    stage.job = job
+    return stage
 
 
 def job_progress(job: Job) -> JobProgress:
-    pairs = F("query_count") * F("document_count")
     this_run = Q(finished_at__gte=job.started_at) if job.started_at else Q(pk=None)
-    rows = list(
+    rows = list(  # only done chunks have pairs
         Chunk.objects.filter(job=job)
         .values("state")
         .order_by("state")
-        .annotate(chunks=Count("pk"), pairs=Sum(pairs), lately=Sum(pairs, filter=this_run, default=0))
+        .annotate(chunks=Count("pk"), pairs=Sum("pair_count"), lately=Sum("pair_count", filter=this_run, default=0))
     )
     chunks = {state: 0 for state in ChunkState.values} | {row["state"]: row["chunks"] for row in rows}
-    done = sum(row["pairs"] for row in rows if row["state"] == ChunkState.DONE)
-    lately = sum(row["lately"] for row in rows if row["state"] == ChunkState.DONE)
+    done = sum(row["pairs"] for row in rows)
+    lately = sum(row["lately"] for row in rows)
     rate = eta = None
     if job.started_at and lately and job.state != JobState.PAUSED:
         seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()

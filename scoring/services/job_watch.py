@@ -83,11 +83,12 @@ def _stop(job: Job, end: JobEnd, detail: dict[str, Any], **fields: Any) -> bool:
 
 def _hopeless_stage(job: Job) -> dict[str, Any] | None:
     """Counts of the first stage that is hopeless, once some chunks of it have ended."""
-    failed = Case(When(state=ChunkState.FAILED, then=F("query_count") * F("document_count")), default=F("failed_pairs"))
-    ended = Chunk.objects.filter(job=job, state__in=(ChunkState.DONE, ChunkState.FAILED)).values("stage__index")
-    counted = ended.annotate(
+    cells = When(state=ChunkState.FAILED, then=F("query_count") * F("document_count"))
+    failed = Case(cells, default=F("failed_pairs"))
+    ended = Chunk.objects.filter(job=job, stage__model__isnull=False, state__in=(ChunkState.DONE, ChunkState.FAILED))
+    counted = ended.values("stage__index").annotate(
         chunks=Count("pk"),
-        pairs=Sum(F("query_count") * F("document_count")),
+        pairs=Sum(Case(cells, default=F("pair_count"))),
         failed=Sum(failed),
         scored=Sum("scored_pairs"),
     )

@@ -21,9 +21,10 @@ from scoring.models import DocumentSet, Job, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.services.job_limits import pairs_check, usage_lock, waiting_check
 from scoring.services.retention import texts_demand
-from scoring.services.stages import StagePlan, stage_open, stages_create
+from scoring.services.stage_plan import StagePlan, candidate_limits, plans_check
+from scoring.services.stages import stage_open, stages_create
 from scoring.services.transitions import transition_record
-from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, ModelState, SetState
+from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, SetState
 
 MAX_PAIRS: Final = 100_000_000
 MAX_NAME: Final = 200
@@ -56,16 +57,17 @@ def job_submit(
     cloned_from: Job | None = None,
     idempotency_key: str | None = None,
 ) -> tuple[Job, bool]:
-    """Write the job and its first chunks in one transaction, then wake the workers. Returns the job and whether it is
-    new.
+    """Write the job and its first chunks in one transaction, then wake the workers.
+
+    Returns the job and whether it is new.
 
     It joins the queue at once; at ``start_at``, if that is to come; or, with too many jobs of the person in the queue,
     when one of them has ended. ``complete_within`` seconds after that it is stopped and what is done is ranked.
     ``max_error_rate`` is the share of failed pairs that stops it (None: half of them; 1: it goes on regardless).
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready, has no texts or nothing to rank, a
-    number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict`` when the key
-    was used for something else.
+    Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready, has no texts or nothing
+    to rank, a number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict``
+    when the key was used for something else.
     """
     asked = _fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
@@ -197,25 +199,17 @@ def _until(job: Job, complete_within: Any) -> datetime | None:
 
 
 def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> None:
-    for plan in stages:
-        if plan.model and plan.model.state != ModelState.AVAILABLE:
-            raise _refusal(
-                "model_not_served",
-                f"Model '{plan.model.name}' is not served ({plan.model.get_state_display()}). "
-                "Choose one that passed its self-test.",
-                "model",
-            )
-        if plan.top_k is not None and plan.top_k < 1:
-            message = f"top_k is {plan.top_k}; it must be at least 1, or absent for all documents."
-            raise _refusal("bad_top_k", message, "top_k")
     for param, uploaded in (("document_set", document_set), ("query_set", query_set)):
         _check_set(param, uploaded)
+    plans_check(stages, query_set=query_set, document_set=document_set)
     query_count, document_count = query_set.counts["kept"], document_set.counts["kept"]
-    if query_count * document_count > MAX_PAIRS:
+    pairs = query_count * sum(candidate_limits(stages, document_count=document_count))
+    if pairs > MAX_PAIRS:
         raise _refusal(
             "too_many_pairs",
-            f"{query_count:,} queries × {document_count:,} documents are {query_count * document_count:,} pairs; "
-            f"the limit is {MAX_PAIRS:,}. Split one of the sets.",
+            f"{query_count:,} queries × {document_count:,} documents in {len(stages)} "
+            f"stage{'s' if len(stages) > 1 else ''} are up to {pairs:,} pairs; the limit is {MAX_PAIRS:,}. Split one "
+            "of the sets, or score fewer candidates: retrieve them by BM25 first.",
             "document_set",
         )
 
@@ -297,7 +291,11 @@ def _gone(job: Job) -> AssayError:
 
 
 def _by(stages: Sequence[StagePlan]) -> str:
-    return ", ".join(plan.model.name if plan.model else plan.method.upper() for plan in stages)
+    """The stages' names: an arrow leads from candidates to who scores them, a comma stands between others."""
+    names = [str(stages[0])]
+    for index, plan in enumerate(stages[1:], start=1):
+        names.append(f"{' → ' if plan.source == index - 1 else ', '}{plan}")
+    return "".join(names)
 
 
 def _refusal(code: str, message: str, param: str) -> AssayError:

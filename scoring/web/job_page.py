@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from django.core.paginator import Paginator
 from django.db.models import Sum
-from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.generic.base import View
 
@@ -20,7 +20,7 @@ from scoring.export.results import export_of
 from scoring.models import Job, Query, Stage
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
-from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, results_of
+from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
@@ -46,12 +46,18 @@ class JobPage:
     """What every view of a job shows above its own part."""
 
     job: Job
+    stage: Stage  # whose ranking is shown
     progress: JobProgress
     kept: int
 
     @property
-    def stage(self) -> Stage:
-        return self.job.last_stage
+    def stages(self) -> list[Stage]:
+        return list(self.job.stages.all())
+
+    @property
+    def stage_query(self) -> str:
+        """Keeps the stage from one address to the next; nothing where it is the last one anyway."""
+        return "" if self.stage.index == self.job.last_stage.index else f"?stage={self.stage.index}"
 
     @property
     def ended(self) -> bool:
@@ -111,8 +117,19 @@ class JobPage:
         return [(status, pairs.get(status, 0)) for status in ItemStatus]
 
 
-def job_page(job: Job) -> JobPage:
-    return JobPage(job, job_progress(job), results_of(job.last_stage).aggregate(kept=Sum("kept"))["kept"] or 0)
+def job_page(job: Job, stage: Stage) -> JobPage:
+    return JobPage(job, stage, job_progress(job), results_of(stage).aggregate(kept=Sum("kept"))["kept"] or 0)
+
+
+def stage_or_404(request: HttpRequest, job: Job) -> Stage:
+    """The stage that the address names, else the last one."""
+    given = request.GET.get("stage")
+    if given is not None and not (given.isdecimal() and len(given) < 4):
+        raise Http404
+    try:
+        return job_stage(job, None if given is None else int(given))
+    except AssayError as error:
+        raise Http404 from error
 
 
 class JobView(PrincipalMixin, View):
@@ -123,7 +140,8 @@ class JobView(PrincipalMixin, View):
     template_name: ClassVar[str]
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
-        page = job_page(job_or_404(self, pk))
+        job = job_or_404(self, pk)
+        page = job_page(job, stage_or_404(request, job))
         return render(request, self.template_name, {"page": page, "tab": self.tab, "view": self, **self.context(page)})
 
     def context(self, page: JobPage) -> dict[str, Any]:
@@ -189,7 +207,8 @@ class JobProgressView(PrincipalMixin, View):
     required_scope: ClassVar[str] = Scope.JOBS
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
-        page = job_page(job_or_404(self, pk))
+        job = job_or_404(self, pk)
+        page = job_page(job, job.last_stage)
         context = {"page": page, "polled": True, **_details(page, request.GET)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
 
@@ -199,7 +218,7 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        lines, content_type, file_name = export_of(job.last_stage, export_format)
+        lines, content_type, file_name = export_of(stage_or_404(request, job), export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
         response = StreamingHttpResponse(lines, content_type=content_type)
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'

@@ -2,7 +2,19 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from scoring.web import home, job_actions, job_page, jobs, models, playground, score_requests, sets, uploads, workers
+from scoring.web import (
+    home,
+    job_actions,
+    job_new,
+    job_page,
+    jobs,
+    models,
+    playground,
+    score_requests,
+    sets,
+    uploads,
+    workers,
+)
 from scoring.web.set_kinds import SetKindConverter
 
 register_converter(SetKindConverter, "set_kind")
@@ -15,8 +27,8 @@ urlpatterns = [
     path("running/", home.RunningJobsView.as_view(), name="running"),
     path("samples/", home.SamplesView.as_view(), name="samples"),
     path("jobs/", jobs.JobListView.as_view(), name="job_list"),
-    path("jobs/new/", jobs.JobNewView.as_view(), name="job_new"),
-    path("jobs/new/size/", jobs.JobSizeView.as_view(), name="job_size"),
+    path("jobs/new/", job_new.JobNewView.as_view(), name="job_new"),
+    path("jobs/new/size/", job_new.JobSizeView.as_view(), name="job_size"),
     path("jobs/<uuid:pk>/", job_page.JobDetailView.as_view(), name="job_detail"),
     path("jobs/<uuid:pk>/details/", job_page.JobDetailsView.as_view(), name="job_details"),
     path("jobs/<uuid:pk>/evaluation/", job_page.JobEvaluationView.as_view(), name="job_evaluation"),

@@ -139,7 +139,8 @@ def test_results_are_paged_by_query(api: APIClient, ended: Job) -> None:
     assert (first["query_id"], first["query"], first["kept"], first["scored"]) == ("q1", "first", 70, 69)
     assert [row["document_id"] for row in first["documents"]] == ["d0", "d7", "d14"]
     assert first["documents"][0] == {
-        "rank": 1, "index": 0, "document_id": "d0", "score": 2.5, "raw_score": 2.5, "status": "ok",
+        "rank": 1, "previous_rank": None, "index": 0, "document_id": "d0", "score": 2.5, "raw_score": 2.5,
+        "status": "ok",
     }  # fmt: skip
     second = check(api.get(page["next"]))
     assert [row["query_id"] for row in second["results"]] == ["q2"] and second["next"] is None

@@ -32,7 +32,8 @@ from tests.integration.conftest import MakeJob, MakeWorker
 
 
 def scores(chunk: Chunk) -> ScoreBlock:
-    raw = np.arange(chunk.pair_count, dtype=np.float32).reshape(chunk.query_count, chunk.document_count)
+    shape = (chunk.query_count, chunk.document_count)
+    raw = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
     return ScoreBlock(raw, raw, np.zeros(raw.shape, np.uint8))
 
 

@@ -22,7 +22,7 @@ from scoring.services.registry import self_test_claim, self_test_finish, self_te
 from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
 from tests.integration.conftest import MakeJob, MakeWorker
 from tests.integration.test_leases import expire, lease, scores
-from workers.reconcile import ADVISORY_LOCK, TICK_SECONDS, Reconciler
+from workers.reconcile import ADVISORY_LOCK, Reconciler
 
 
 @pytest.fixture(autouse=True)
@@ -47,18 +47,29 @@ class Clock:
         return self.now
 
 
+STEP = 5.0  # seconds between ticks: shorter than a gap
+
+
 def watchful() -> tuple[Reconciler, Clock]:
     """A reconciler that has been here without a gap for long enough to judge others."""
     clock = Clock()
     reconciler = Reconciler(clock)
-    for _ in range(20):
-        reconciler.tick()
-        clock.now += TICK_SECONDS
+    tick_on(reconciler, clock)
     return reconciler, clock
 
 
+def tick_on(reconciler: Reconciler, clock: Clock) -> None:
+    """For one lease time."""
+    for _ in range(int(settings.LEASE_SECONDS / STEP) + 1):
+        reconciler.tick()
+        clock.now += STEP
+
+
 def silence(*workers: Worker) -> None:
-    Worker.objects.filter(pk__in=[worker.pk for worker in workers]).update(heartbeat_at=Now() - timedelta(minutes=5))
+    """These have not been heard of lately, all others have, however long the test takes."""
+    silent = [worker.pk for worker in workers]
+    Worker.objects.filter(pk__in=silent).update(heartbeat_at=Now() - timedelta(minutes=5))
+    Worker.objects.exclude(pk__in=silent).update(heartbeat_at=Now() + timedelta(hours=1))
 
 
 def test_two_reconcilers_end_a_job_once(model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker) -> None:
@@ -132,9 +143,7 @@ def test_after_a_gap_of_its_own_it_judges_nobody(
     reconciler.tick()
     assert not Worker.objects.filter(state=WorkerState.LOST).exists()
     assert list(Chunk.objects.exclude(cause="").values_list("attempts", "cause")) == [(0, ChunkCause.WORKER_LOST)]
-    for _ in range(20):
-        reconciler.tick()
-        clock.now += TICK_SECONDS
+    tick_on(reconciler, clock)
     assert Worker.objects.get(state=WorkerState.LOST) == workers[1]
 
 
@@ -149,9 +158,8 @@ def test_when_most_workers_fall_silent_at_once_it_waits(
     reconciler.tick()
     assert not Worker.objects.filter(state=WorkerState.LOST).exists()
     assert Chunk.objects.filter(state=ChunkState.LEASED).exists()
-    for _ in range(int(settings.LEASE_SECONDS / TICK_SECONDS) + 1):
-        clock.now += TICK_SECONDS
-        reconciler.tick()
+    clock.now += STEP
+    tick_on(reconciler, clock)
     assert Worker.objects.filter(state=WorkerState.LOST).count() == 2
     assert not Chunk.objects.filter(state=ChunkState.LEASED).exists()
 

@@ -117,7 +117,7 @@ def test_a_drained_worker_gives_its_chunk_back(stack: Stack, rows: Rows) -> None
 
 def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) -> None:
     """Its text takes the tokenizer a second or two, which is when the worker that reads it is killed."""
-    poison, texts = 1, ["bees make honey", "honey " * 400_000, "the bridge is closed", "bread and yeast"]
+    poison, texts = 1, ["bees make honey", "a " * 500_000, "the bridge is closed", "bread and yeast"]
     model = registered(stack.client, "late-poisoned")
     job = submitted_texts(stack.client, model, documents=texts, queries=["honey", "bridge"])
     crashes = 0

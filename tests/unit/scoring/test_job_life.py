@@ -20,7 +20,7 @@ from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
 from scoring.services.finalize import jobs_advance, stage_finish
 from scoring.services.job_control import job_cancel
 from scoring.services.jobs import job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.services.transitions import MoveRefused, transition
 from scoring.states import ITEM_STATUSES, ChunkCause, ItemStatus, JobState
 from tests.unit.scoring.conftest import Upload
