@@ -203,9 +203,9 @@ class Pause(Gate):
         self._left = after - 1
         self._open = threading.Event()
         self.reached = threading.Event()
-        self._scheduler: Any = engine._scheduler
-        self._note_pace = self._scheduler.note_pace
-        self._scheduler.note_pace = self._pause
+        scheduler: Any = engine._scheduler
+        self._scheduler, self._note_pace = scheduler, scheduler.note_pace
+        scheduler.note_pace = self._pause
 
     def _pause(self, *noted: Any) -> None:
         self._note_pace(*noted)
