@@ -82,15 +82,15 @@ def test_a_job_most_of_which_fails_is_stopped_after_its_first_chunks(long: Job, 
 
 
 def test_whole_chunks_that_fail_count(long: Job, worker: Worker) -> None:
-    for _ in range(3 * FIRST_CHUNKS):
+    for _ in range(FIRST_CHUNKS):
         chunk = chunk_lease(worker=worker)
         assert chunk is not None
-        chunk_give_back(chunk=chunk, actor="w", cause=ChunkCause.ITEM_ERROR, error="The model is broken.")
+        chunk_give_back(chunk=chunk, actor="w", cause=ChunkCause.ITEM_ERROR, error="No model.", final=True)
     assert jobs_stop_hopeless() == 1
     jobs_stop_finish()
     jobs_advance()
     long.refresh_from_db()
-    assert long.state == JobState.FAILED and long.failure.endswith("The model is broken.")
+    assert long.state == JobState.FAILED and long.failure.endswith("No model.")
 
 
 def test_a_wrong_column_shows(long: Job, worker: Worker) -> None:
