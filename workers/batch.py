@@ -18,6 +18,7 @@ from django.db.models import Exists, OuterRef
 from structlog.contextvars import bound_contextvars
 
 from scoring.models import Chunk, Placement, ScoringModel, Worker
+from scoring.ranking import ScoreBlock
 from scoring.selectors.workers import workers_alive
 from scoring.services.chunks import (
     RUNNABLE,
@@ -28,14 +29,15 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.stages import model_snapshot
+from scoring.services.stages import changed_settings, model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
-from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
+from workers.chunk_scoring import ChunkFault, chunk_task, score_block, score_report
 from workers.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop
+from workers.retrieval import Retriever, retrieval_report
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
@@ -73,8 +75,9 @@ class ChunkInHand:
 
 
 class Batch:
-    def __init__(self, *, host: Host, engine: Engine, worker: Worker) -> None:
+    def __init__(self, *, host: Host, engine: Engine, retriever: Retriever, worker: Worker) -> None:
         self.outcomes = Counters()
+        self._retriever = retriever
         self._host = host
         self._engine = engine
         self._worker = worker
@@ -165,9 +168,9 @@ class Batch:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
         with self._lock:
             suspect = any(hand.chunk.attempts for hand in self._in_hand)
-            if self._closed or not ready or (self._in_hand and (suspect or self._emptying)):
+            if self._closed or (self._in_hand and (suspect or self._emptying)):
                 return None
-            chunk = chunk_lease(worker=self._worker, models=ready, retrieval=False)
+            chunk = chunk_lease(worker=self._worker, models=ready)
             if chunk is not None and chunk.attempts and self._in_hand:
                 self._emptying = True
                 self._give_back(chunk, ChunkCause.RELEASED)
@@ -181,12 +184,8 @@ class Batch:
 
     def _run(self, hand: ChunkInHand) -> None:
         chunk = hand.chunk
-        started = time.monotonic()
         try:
-            model_name = self._model_name(chunk)
-            request = chunk_request(chunk, model_name=model_name, cancelled=hand.cancelled)
-            output = self._engine.submit(replace(request, progressed=hand.progressed)).result()
-            block = score_block(chunk, output)
+            block, report = self._retrieved(hand) if chunk.stage.model is None else self._scored(hand)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
         except ChunkFault as error:
@@ -199,11 +198,23 @@ class Batch:
             logger.exception("chunk %s failed", chunk)
             self._give_back(chunk, ChunkCause.ITEM_ERROR, f"{type(error).__name__}: {error}")
         else:
-            report = score_report(output, worker=self._worker.name, seconds=time.monotonic() - started)
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
             outcome = "done" if stored else "lease_lost"
             self.outcomes.add(outcome)
             logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
+
+    def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
+        started = time.monotonic()
+        task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
+        output = self._engine.submit(replace(task.request, progressed=hand.progressed)).result()
+        seconds = time.monotonic() - started
+        return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
+
+    def _retrieved(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
+        started = time.monotonic()
+        block = self._retriever.retrieve(hand.chunk, progressed=hand.progressed, cancelled=hand.cancelled)
+        seconds = time.monotonic() - started
+        return block, retrieval_report(hand.chunk, worker=self._worker.name, seconds=seconds)
 
     def _model_name(self, chunk: Chunk) -> str:
         """The engine's name of the job's model, if that still is the model which the job was submitted for."""
@@ -253,8 +264,3 @@ class Batch:
 def about(chunk: Chunk) -> AbstractContextManager[None]:
     """Log lines inside name the job and the chunk."""
     return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)
-
-
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
-    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

@@ -20,10 +20,12 @@ from scoring.services.workers import worker_move, worker_register
 from scoring.states import WorkerState
 from workers import tasks
 from workers.batch import Batch
+from workers.bm25_indexes import Bm25Indexes
 from workers.consumer import Consumer
 from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
+from workers.retrieval import Retriever
 from workers.sync import SyncDesk
 from workers.watchdog import Watchdog
 
@@ -91,7 +93,8 @@ class WorkerProcess:
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
         self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
-        self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
+        indexes = Bm25Indexes(settings.DATA_DIR / "bm25", limit=settings.BM25_INDEX_BYTES)
+        self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
         self.consumer = Consumer(name=name)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
         # A chunk may hang while the engine gets on with the work of others.

@@ -11,26 +11,24 @@ from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from assay.database import only_one
 from scoring import dispatch
-from scoring.models import Chunk, Job, Stage, Worker
+from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_advance
-from scoring.services.jobs import chunks_cancel
+from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
-from scoring.states import ChunkState, JobState, StageState
+from scoring.states import ChunkState, StageState
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
-ACTOR: Final = "reconciler"
 
 
 class Reconciler:
@@ -64,9 +62,10 @@ class Reconciler:
                 workers_mark_lost()
                 self_tests_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
-        for job in Job.objects.filter(state=JobState.CANCELLING):
-            with transaction.atomic():
-                chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
+        jobs_start_due()
+        jobs_expire()
+        jobs_stop_hopeless()
+        jobs_stop_finish()
         stages_fit_chunks()
         jobs_advance()
         wake_if_work_waits()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -34,13 +37,35 @@ BLOCK_SIZES: Final = {
 # Kinds that read each text by itself, whatever it is compared with.
 ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 
-# What is retrieved instead of scored costs little per query, whatever the number of documents.
-RETRIEVAL: Final = BlockSize(queries=256, documents=2**31 - 1)
+# What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well
+# at once.
+RETRIEVED_QUERIES: Final = 256
+RETRIEVED_CELLS: Final = 1 << 20
 
 
-def block_size(model: ScoringModel | None) -> BlockSize:
-    """``model`` None: a stage that retrieves."""
-    return BLOCK_SIZES[ModelKind(model.kind)] if model else RETRIEVAL
+# Lists of an encoder's candidates are scored together so far as their blocks hold about this many different documents.
+ENCODED_AT_ONCE: Final = 512
+
+
+def block_size(model: ScoringModel | None, *, candidates: int) -> BlockSize:
+    """``model`` None: a stage that retrieves up to so many ``candidates`` per query."""
+    if model is not None:
+        return BLOCK_SIZES[ModelKind(model.kind)]
+    candidates = max(candidates, 1)
+    return BlockSize(min(RETRIEVED_QUERIES, max(1, RETRIEVED_CELLS // candidates)), candidates)
+
+
+def candidate_block_size(model: ScoringModel, *, query_count: int, overlap: float) -> BlockSize:
+    """For lists of candidates: ``overlap`` says in how many lists a candidate is on average.
+
+    Who pays per pair has blocks of one query as always. An encoder encodes each document of a block once: the more the
+    lists overlap, the more ranks of all queries together make a block.
+    """
+    size = BLOCK_SIZES[ModelKind(model.kind)]
+    if size.queries == 1:
+        return size
+    queries = min(size.queries, query_count)
+    return BlockSize(queries, max(1, round(ENCODED_AT_ONCE * overlap / queries)))
 
 
 def encodes_texts(model: ScoringModel) -> bool:
@@ -55,16 +80,17 @@ class Block:
     document_count: int
 
 
-def blocks(*, query_count: int, document_count: int, size: BlockSize) -> Iterator[Block]:
-    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block."""
-    for query_start in range(0, query_count, size.queries):
-        for document_start in range(0, document_count, size.documents):
-            yield Block(
-                query_start,
-                min(size.queries, query_count - query_start),
-                document_start,
-                min(size.documents, document_count - document_start),
-            )
+def blocks(*, counts: npt.NDArray[np.int64], size: BlockSize) -> Iterator[Block]:
+    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block.
+
+    ``counts`` int64 [Q]: candidates of each query. A row of blocks is as wide as the longest list in it.
+    """
+    for query_start in range(0, len(counts), size.queries):
+        own = counts[query_start : query_start + size.queries]
+        width: Any = own.max()
+        for document_start in range(0, int(width), size.documents):
+            documents = min(size.documents, int(width) - document_start)
+            yield Block(query_start, len(own), document_start, documents)
 
 
 def halves_by_documents(block: Block) -> tuple[Block, Block]:
@@ -92,7 +118,7 @@ def cut_anew(old: Iterable[Block], size: BlockSize) -> list[Block]:
             block.document_count,
         )
         for area in _joined(_joined(old, along="document", across="query"), along="query", across="document")
-        for block in blocks(query_count=area.query_count, document_count=area.document_count, size=size)
+        for block in blocks(counts=np.full(area.query_count, area.document_count), size=size)
     ]
     return sorted(new, key=attrgetter("query_start", "document_start"))
 

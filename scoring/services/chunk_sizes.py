@@ -17,7 +17,7 @@ from django.db.models.functions import JSONObject
 
 from scoring.models import Chunk, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
-from scoring.services.chunk_plan import Block, BlockSize, block_size, cut_anew, encodes_texts
+from scoring.services.chunk_plan import BLOCK_SIZES, Block, BlockSize, cut_anew, encodes_texts
 from scoring.services.chunks import RUNNABLE
 from scoring.services.transitions import transition_record
 from scoring.states import ChunkState, StageState
@@ -34,14 +34,14 @@ FAR_OFF: Final = 2.0
 CUT_AT_ONCE: Final = 20_000  # chunks in one transaction: workers pass over what it holds
 
 
-def block_size_measured(*, model: ScoringModel | None, query_count: int, document_count: int) -> BlockSize:
+def block_size_measured(*, model: ScoringModel, query_count: int, document_count: int) -> BlockSize:
     """For a new stage over so many queries and candidates; of a model never measured, by its kind."""
-    if model is None:
-        return block_size(model)
     earlier = Stage.objects.filter(model=model, state__in=(StageState.RUNNING, StageState.DONE)).order_by("-pk")
+    if encodes_texts(model):
+        earlier = earlier.filter(source=None)  # what it takes per rank of many lists says nothing of a document
     paces = map(_seconds_per_unit, _with_last_chunks(earlier)[:EARLIER_STAGES])
     pace = next(filter(None, paces), None)
-    return _fitting(model, pace, query_count, document_count) if pace else block_size(model)
+    return _fitting(model, pace, query_count, document_count) if pace else BLOCK_SIZES[ModelKind(model.kind)]
 
 
 def stages_fit_chunks() -> int:
@@ -54,7 +54,7 @@ def _fit(stage: Any) -> int:
     pace = _seconds_per_unit(stage)
     if pace is None or not stage.waiting:
         return 0
-    queries, documents = stage.job.query_count, stage.pair_count // stage.job.query_count
+    queries, documents = stage.job.query_count, -(-stage.pair_count // stage.job.query_count)
     size = _fitting(stage.scorer, pace, queries, documents)
     wanted = min(size.queries, queries) * min(size.documents, documents)
     if 1 / FAR_OFF < median(stage.waiting) / wanted < FAR_OFF:
@@ -127,7 +127,7 @@ def _seconds_per_unit(stage: Any) -> float | None:
 
 def _fitting(model: ScoringModel, pace: float, query_count: int, document_count: int) -> BlockSize:
     """CHUNK_SECONDS worth of work at ``pace`` seconds per unit."""
-    usual = block_size(model)
+    usual = BLOCK_SIZES[ModelKind(model.kind)]
     if not settings.CHUNK_SECONDS:
         return usual
     units = max(1, int(settings.CHUNK_SECONDS / pace))

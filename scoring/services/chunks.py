@@ -87,7 +87,7 @@ def _first_pending(stage: int) -> Chunk | None:
     pending = Chunk.objects.filter(stage=stage, state=ChunkState.PENDING).order_by("attempts", "index")
     chunk = pending.select_for_update(skip_locked=True).defer(*BLOBS).first()
     if chunk is not None:
-        chunk.stage = Stage.objects.select_related("job", "model", "source").get(pk=stage)
+        chunk.stage = Stage.objects.select_related("job", "model", "source", "run_set").get(pk=stage)
         chunk.job = chunk.stage.job
     return chunk
 
@@ -121,6 +121,7 @@ def chunk_complete(*, chunk: Chunk, worker: Worker, block: ScoreBlock, report: d
         cause="",
         error="",
         report=report,
+        **block.counts(),
         **block.packed(),
         **NO_LEASE,
     )

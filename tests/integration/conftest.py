@@ -18,14 +18,16 @@ from scoring.models import DocumentSet, Job, QuerySet, ScoringModel, Worker
 from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.services.workers import worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
+from workers.bm25_indexes import Bm25Indexes
 from workers.engine import Engine
 from workers.engine.config import EngineConfig
 from workers.host import Host
+from workers.retrieval import Retriever
 
 MakeWorker = Callable[..., Worker]
 MakeJob = Callable[..., Job]
@@ -108,7 +110,8 @@ def rig(
     worker = make_worker()
     batch: Batch
     host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())
-    batch = Batch(host=host, engine=engine, worker=worker)
+    retriever = Retriever(Bm25Indexes(tmp_path / "bm25", limit=1 << 30))
+    batch = Batch(host=host, engine=engine, retriever=retriever, worker=worker)
     host.start()
     yield Rig(engine, worker, host, batch, tmp_path, principal)
     batch.drain(10)

@@ -26,13 +26,14 @@ from scoring.services.chunks import (
     chunks_reclaim_own,
     chunks_to_stop,
 )
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 from scoring.states import ChunkCause, ChunkState, JobState
 from tests.integration.conftest import MakeJob, MakeWorker
 
 
 def scores(chunk: Chunk) -> ScoreBlock:
-    raw = np.arange(chunk.pair_count, dtype=np.float32).reshape(chunk.query_count, chunk.document_count)
+    shape = (chunk.query_count, chunk.document_count)
+    raw = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
     return ScoreBlock(raw, raw, np.zeros(raw.shape, np.uint8))
 
 

@@ -17,7 +17,7 @@ from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
 from scoring.services.chunks import chunk_complete, chunk_lease
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 from scoring.services.registry import self_test_claim, self_test_finish, self_tests_interrupted
 from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
 from tests.integration.conftest import MakeJob, MakeWorker

@@ -187,7 +187,8 @@ def grids(draw: st.DrawFn) -> tuple[list[Block], BlockSize]:
     numbers = st.integers(1, 9)
     size, other = BlockSize(draw(numbers), draw(numbers)), BlockSize(draw(numbers), draw(numbers))
     rest: list[Block] = []
-    for block in blocks(query_count=draw(st.integers(1, 24)), document_count=draw(st.integers(1, 24)), size=size):
+    counts = np.full(draw(st.integers(1, 24)), draw(st.integers(1, 24)))
+    for block in blocks(counts=counts, size=size):
         choice = draw(st.sampled_from(["keep", "keep", "keep", "out", "documents", "queries"]))
         if choice == "documents" and block.document_count > 1:
             rest += halves_by_documents(block)
@@ -210,9 +211,10 @@ def test_cut_anew_the_same_pairs_are_covered_once(grid: tuple[list[Block], Block
 
 
 def test_a_whole_grid_becomes_the_grid_of_the_other_size() -> None:
-    old = list(blocks(query_count=20, document_count=50, size=BlockSize(1, 8)))
+    counts = np.full(20, 50)
+    old = list(blocks(counts=counts, size=BlockSize(1, 8)))
     size = BlockSize(6, 50)
-    assert cut_anew(old, size) == list(blocks(query_count=20, document_count=50, size=size))
+    assert cut_anew(old, size) == list(blocks(counts=counts, size=size))
     assert cut_anew(cut_anew(old, size), BlockSize(1, 8)) == old
 
 
@@ -288,10 +290,10 @@ def test_encoders_keep_their_queries_together(make_job: MakeJob, worker: Worker,
     job = make_job()
     model = job.last_stage.scorer
     sizes = {"query_count": QUERIES, "document_count": DOCUMENTS}
-    assert block_size_measured(model=model, **sizes) == block_size(model)
+    assert block_size_measured(model=model, **sizes) == block_size(model, candidates=DOCUMENTS)
     Chunk.objects.update(
         state=ChunkState.DONE, report={"seconds": 16.0}, finished_at=Now()
     )  # a quarter of a second per document
     assert block_size_measured(model=model, **sizes) == BlockSize(queries=1024, documents=20)
     settings.CHUNK_SECONDS = 0
-    assert block_size_measured(model=model, **sizes) == block_size(model)
+    assert block_size_measured(model=model, **sizes) == block_size(model, candidates=DOCUMENTS)
