@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine import tiny
 from tests.engine.inside import clear_caches
-from tests.engine.tiny_pairs import build_cross_encoder
+from tests.engine.tiny_pairs import CROSS_ENCODERS, build_cross_encoder
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, Pairing, ScoringRequest
 
 Scores = npt.NDArray[np.float32]
@@ -43,6 +43,10 @@ def spec(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(tiny.HIDDEN, "hidden_size", 64)
         patch.setitem(tiny.HIDDEN, "num_attention_heads", 2)
+        built, fields, tokenizer = CROSS_ENCODERS["bert"]
+        patch.setitem(
+            CROSS_ENCODERS, "bert", (built, {**fields, "hidden_size": 64, "num_attention_heads": 2}, tokenizer)
+        )
         if name == "cross-encoder":
             yield ModelSpec("m", build_cross_encoder("bert", folder), ModelKind.CROSS_ENCODER, check_order=False)
         elif name == "splade":

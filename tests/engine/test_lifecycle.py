@@ -185,7 +185,7 @@ class Gate:
         self.reached = threading.Event()
         self.handle = body_of(engine, name).register_forward_pre_hook(self._wait)
 
-    def _wait(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+    def _wait(self, *_: object) -> None:
         self._left -= 1
         if self._left < 0:
             self.reached.set()
@@ -193,6 +193,26 @@ class Gate:
 
     def open(self) -> None:
         self.handle.remove()
+        self._open.set()
+
+
+class Pause(Gate):
+    """Holds the runner thread between two micro-batches: no forward pass runs, so a load may make its own."""
+
+    def __init__(self, engine: Engine, *, after: int) -> None:
+        self._left = after - 1
+        self._open = threading.Event()
+        self.reached = threading.Event()
+        self._scheduler: Any = engine._scheduler
+        self._note_pace = self._scheduler.note_pace
+        self._scheduler.note_pace = self._pause
+
+    def _pause(self, *noted: Any) -> None:
+        self._note_pace(*noted)
+        self._wait()
+
+    def open(self) -> None:
+        self._scheduler.note_pace = self._note_pace
         self._open.set()
 
 
@@ -258,7 +278,7 @@ def test_a_reload_leaves_running_requests_their_weights_and_reservations(engine:
     request = ScoringRequest("late", ("the river rose",), DOCUMENTS)
     whole = engine.submit(request).result(60).scores
     engine.load(spec_of(engine, "late"))
-    gate = Gate(engine, "late", after=3)
+    gate = Pause(engine, after=3)
     future = engine.submit(request)
     assert gate.reached.wait(30)
     engine.load(spec_of(engine, "late"))
@@ -270,7 +290,7 @@ def test_a_reload_leaves_running_requests_their_weights_and_reservations(engine:
 
 
 def test_unloading_ends_the_requests_of_replaced_weights_too(engine: Engine) -> None:
-    gate = Gate(engine, "late", after=3)
+    gate = Pause(engine, after=3)
     futures = [engine.submit(ScoringRequest("late", ("the river rose",), DOCUMENTS))]
     assert gate.reached.wait(30)
     engine.load(spec_of(engine, "late"))

@@ -106,11 +106,10 @@ class SegmentFiles:
             return
         try:
             number, segment = self._room_for(len(record))
-            _write(segment.file, record, segment.size)
+            self._append(segment, record)
         except OSError:
             with self._lock:
                 self._failures += 1
-                self._active = None  # what stands behind its last whole record is torn; the next one gets a new file
             return
         with self._lock:
             self._index[key] = _Place(number, segment.size + _HEADER.size, len(content), checksum)
@@ -167,6 +166,18 @@ class SegmentFiles:
             self._next += 1
         assert self._active is not None
         return self._active, active
+
+    def _append(self, segment: _Segment, record: bytes) -> None:
+        try:
+            _write(segment.file, record, segment.size)
+        except OSError:
+            # What stands behind the last whole record is torn. Cut off, the file can go on; a new one for every entry
+            # that a full disk refuses would use up the process's files.
+            try:
+                segment.file.truncate(segment.size)
+            except OSError:
+                self._active = None
+            raise
 
     def _evict(self) -> None:
         """Whole segments, the least recently read first; the growing one stays."""
