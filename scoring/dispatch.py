@@ -20,7 +20,7 @@ from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
-from scoring.payloads import SyncReply, SyncRequest
+from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
 SYNC_QUEUE: Final = "sync"
 BATCH_QUEUE: Final = "batch"
@@ -95,7 +95,7 @@ def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
     taken = _pop(call.reply_key, min(ACK_SECONDS, timeout_seconds))
     answer = _pop(call.reply_key, give_up - time.monotonic()) if taken else None
     if answer is not None:
-        return SyncReply.from_json(json.loads(answer))
+        return _read(answer)
     _leave(call.reply_key)
     if taken is None and timeout_seconds >= ACK_SECONDS:
         raise no_worker(call.model_name, f"no worker took the request within {ACK_SECONDS} s")
@@ -105,6 +105,13 @@ def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
         "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
         status=504,
     )
+
+
+def _read(answer: str) -> SyncReply:
+    try:
+        return SyncReply.from_json(json.loads(answer))
+    except PayloadError as error:
+        raise AssayError("unknown_payload", f"The worker's reply cannot be read: {error}", status=503) from error
 
 
 def no_worker(model_name: str, why: str) -> AssayError:
