@@ -56,7 +56,7 @@ def clock() -> float:
 def workers_wake() -> bool:
     """Tell the workers that there is work. Losing this costs seconds, never a result: they also poll the database."""
     try:
-        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, expires=60, ignore_result=True, retry=False)
+        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, ignore_result=True, retry=False)
     except (redis.RedisError, OperationalError):
         logger.warning("wake-up not sent: the message queue does not answer; workers will find the work by polling")
         return False
@@ -76,7 +76,6 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
             ANSWER_TASK,
             args=[call.to_json()],
             queue=SYNC_QUEUE,
-            expires=timeout_seconds + 1,
             ignore_result=True,
             retry=False,
         )

@@ -7,9 +7,12 @@ from typing import Any, Final
 
 import django_filters as filters
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django_filters.fields import IsoDateTimeField
 
+from scoring.models import Transition
 from scoring.models.scoring_model import ModelKind
+from scoring.selectors.job_events import PROBLEMS, WORKER
 from scoring.states import JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
@@ -38,6 +41,21 @@ class JobFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
     model = filters.CharFilter("stages__model__name", distinct=True, label="Name of a model in it")
+    document_set = filters.UUIDFilter(label="Id of its document set")
+    query_set = filters.UUIDFilter(label="Id of its query set")
+    cloned_from = filters.UUIDFilter(label="Id of the job it was cloned from")
+
+
+class JobEventFilter(filters.FilterSet):
+    entity = filters.ChoiceFilter(choices=[(name, name) for name in ("job", "stage", "chunk")], label="What changed")
+    worker = filters.CharFilter(method="by_worker", label="Name of the worker that changed it")
+    problems = filters.BooleanFilter(method="by_problems", label="What went wrong (true), or right (false)")
+
+    def by_worker(self, rows: QuerySet[Transition], name: str, value: str) -> QuerySet[Transition]:
+        return rows.filter(actor=f"{WORKER}{value}")
+
+    def by_problems(self, rows: QuerySet[Transition], name: str, value: bool) -> QuerySet[Transition]:
+        return rows.filter(PROBLEMS) if value else rows.exclude(PROBLEMS)
 
 
 class UploadedSetFilter(CreatedFilter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,17 +11,30 @@ import numpy.typing as npt
 from scoring.states import ITEM_STATUSES, ItemStatus
 
 Floats = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int32]
 FLOAT = np.dtype("<f4")
 POSITION = np.dtype("<i4")
+FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
+ABSENT: Final = 255  # status of a cell that is no pair: its query has fewer candidates than the block is wide
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreBlock:
-    """Scores of queries × documents: ``raw``, ``activated`` float32 [Q, D], NaN: none; ``statuses`` uint8 [Q, D]."""
+    """Scores of queries × documents: ``raw``, ``activated`` float32 [Q, D], NaN: none; ``statuses`` uint8 [Q, D].
+
+    ``positions`` int32 [Q, D]: which documents were found, best first, where the block was retrieved; -1: none.
+    """
 
     raw: Floats
     activated: Floats
     statuses: npt.NDArray[np.uint8]
+    positions: Positions | None = None
+
+    @classmethod
+    def blank(cls, shape: tuple[int, ...]) -> ScoreBlock:
+        """Cells without a pair, to be filled in."""
+        raw = np.full(shape, np.nan, np.float32)
+        return cls(raw, raw.copy(), np.full(shape, ABSENT, np.uint8))
 
     def packed(self) -> dict[str, Any]:
         """As table columns; ``scores`` is empty where activation changed nothing."""
@@ -29,14 +42,28 @@ class ScoreBlock:
             "raw_scores": self.raw.astype(FLOAT).tobytes(),
             "scores": b"" if same_scores(self.raw, self.activated) else self.activated.astype(FLOAT).tobytes(),
             "statuses": self.statuses.astype(np.uint8).tobytes(),
+            "document_positions": b"" if self.positions is None else self.positions.astype(POSITION).tobytes(),
+            "pair_count": int(np.count_nonzero(self.statuses != ABSENT)),
+        }
+
+    def counts(self) -> dict[str, Any]:
+        """As table columns; a pair that was empty is in neither."""
+        return {
+            "scored_pairs": int(np.count_nonzero(~np.isnan(self.raw))),
+            "failed_pairs": int(np.count_nonzero(self.statuses == ITEM_STATUSES.index(ItemStatus.FAILED))),
         }
 
     @classmethod
     def unpack(cls, row: Any, shape: tuple[int, ...]) -> ScoreBlock:
-        """``row`` has the three columns of ``packed``."""
-        raw = np.frombuffer(row.raw_scores, FLOAT).reshape(shape)
-        activated = np.frombuffer(row.scores, FLOAT).reshape(shape) if row.scores else raw
-        return cls(raw, activated, np.frombuffer(row.statuses, np.uint8).reshape(shape))
+        """``row`` has the columns of ``packed`` that hold scores and statuses."""
+        return cls.of_bytes(row.raw_scores, row.scores, row.statuses, shape)
+
+    @classmethod
+    def of_bytes(cls, raw: bytes, scores: bytes, statuses: bytes, shape: tuple[int, ...]) -> ScoreBlock:
+        """The same from the columns, or equal parts of them."""
+        unchanged = np.frombuffer(raw, FLOAT).reshape(shape)
+        activated = np.frombuffer(scores, FLOAT).reshape(shape) if scores else unchanged
+        return cls(unchanged, activated, np.frombuffer(statuses, np.uint8).reshape(shape))
 
 
 def same_scores(raw: Floats, activated: Floats) -> bool:

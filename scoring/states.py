@@ -3,10 +3,11 @@
 ``scoring.services.transitions.transition`` is the only function that makes a move; the database refuses unknown values
 by check constraint.
 
-    job     scheduled → queued → running ⇄ paused;  running → finalizing → completed | completed_with_errors | failed
+    job     scheduled → queued → running → finalizing → completed | completed_with_errors | failed
+            queued | running → paused → queued | running
             scheduled | queued | running | paused → cancelling → cancelled | expired | failed, as ``JobEnd`` says why
             cancelled | expired | failed | completed_with_errors → queued (a retry of what is unfinished)
-    stage   waiting → running → done;  waiting | running → skipped
+    stage   waiting → running → done;  waiting → skipped;  done → running | waiting, skipped → waiting (a retry)
     chunk   pending → leased → done | failed;  leased → pending (with a cause);  pending | leased → cancelled
     model   registered → testing → available | rejected;  any but testing → disabled → registered
     set     receiving → ready | failed
@@ -182,6 +183,10 @@ RETRIABLE_JOB_STATES = frozenset(
     {JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}
 )
 FINAL_JOB_STATES = RETRIABLE_JOB_STATES | {JobState.COMPLETED}
+STOPPABLE_JOB_STATES = frozenset({JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED})
+TIMED_JOB_STATES = STOPPABLE_JOB_STATES - {JobState.SCHEDULED}  # in which ``complete_within`` runs
+ADMITTED_JOB_STATES = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING})
+WAITING_JOB_STATES = frozenset({JobState.SCHEDULED, JobState.PAUSED})
 
 _HOLDS = frozenset(HOLD_STATES.values())
 _ENDINGS = frozenset({WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING})
@@ -190,8 +195,8 @@ _GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementSt
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {
         JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.CANCELLING}),
-        JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING, JobState.FAILED}),
-        JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.PAUSED, JobState.CANCELLING, JobState.FAILED}),
+        JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING}),
+        JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.PAUSED, JobState.CANCELLING}),
         JobState.PAUSED: frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
         JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}),
         JobState.FINALIZING: frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED}),
@@ -199,8 +204,10 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     },
     StageState: {
         StageState.WAITING: frozenset({StageState.RUNNING, StageState.SKIPPED}),
-        StageState.RUNNING: frozenset({StageState.DONE, StageState.SKIPPED}),
-        StageState.DONE: frozenset({StageState.RUNNING}),  # a retry of what is unfinished
+        StageState.RUNNING: frozenset({StageState.DONE}),
+        StageState.DONE: frozenset(
+            {StageState.RUNNING, StageState.WAITING}
+        ),  # a retry: of its own chunks, its source's
         StageState.SKIPPED: frozenset({StageState.WAITING}),
     },
     ChunkState: {

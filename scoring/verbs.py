@@ -30,6 +30,12 @@ VERBS = {
     "score_requests.texts_deleted": "deleted the texts of old score requests",
     "job.submitted": "submitted job {target}",
     "job.cancelled": "cancelled job {target}",
+    "job.paused": "paused job {target}",
+    "job.resumed": "resumed job {target}",
+    "job.retried": "retried what is unfinished of job {target}",
+    "job.changed": "changed job {target}",
+    "job.stopped": "stopped job {target}",
+    "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
 }
 

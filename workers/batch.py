@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -19,6 +19,7 @@ from django.db.models import Exists, OuterRef
 from structlog.contextvars import bound_contextvars
 
 from scoring.models import Chunk, Placement, ScoringModel, Worker
+from scoring.ranking import ScoreBlock
 from scoring.selectors.workers import workers_alive
 from scoring.services.chunks import (
     RUNNABLE,
@@ -29,14 +30,15 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.stages import model_snapshot
-from scoring.states import ChunkCause, ChunkState, ModelState, PlacementDemand, PlacementState
-from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
+from scoring.services.stages import changed_settings, model_snapshot
+from scoring.states import SERVING, ChunkCause, ChunkState, ModelState, PlacementDemand
+from workers.chunk_scoring import ChunkFault, chunk_task, score_block, score_report
 from workers.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop
+from workers.retrieval import Retriever, retrieval_report
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
@@ -56,11 +58,27 @@ class ChunkInHand:
     chunk: Chunk
     token: uuid.UUID
     cancelled: threading.Event = field(default_factory=threading.Event)
+    progress: int = 0  # micro-batches that had a part of it
+    progress_at: float = field(default_factory=time.monotonic)
+    extended_progress: int = 0
+    extended_at: float = field(default_factory=time.monotonic)
+
+    def progressed(self) -> None:
+        self.progress += 1
+        self.progress_at = time.monotonic()
+
+    def may_extend(self, now: float) -> bool:
+        """Only its own progress counts: others may get on while this one hangs."""
+        return self.progress > self.extended_progress and now - self.extended_at >= settings.LEASE_SECONDS / 3
+
+    def extended(self, now: float) -> None:
+        self.extended_progress, self.extended_at = self.progress, now
 
 
 class Batch:
-    def __init__(self, *, host: Host, engine: Engine, worker: Worker) -> None:
+    def __init__(self, *, host: Host, engine: Engine, retriever: Retriever, worker: Worker) -> None:
         self.outcomes = Counters()
+        self._retriever = retriever
         self._host = host
         self._engine = engine
         self._worker = worker
@@ -69,8 +87,6 @@ class Batch:
         self._emptying = False
         self._held = False
         self._closed = False
-        self._extended_at = 0.0
-        self._extended_progress = -1
         self._loops = [Loop(f"batch-{n + 1}", self._turn, seconds=POLL_SECONDS) for n in range(LOOPS)]
         self._keeper = Loop("lease-keeper", self._keep, seconds=KEEPER_SECONDS)
 
@@ -85,12 +101,18 @@ class Batch:
     def in_hand(self) -> list[str]:
         return [str(hand.chunk) for hand in list(self._in_hand)]
 
+    def slowest(self) -> tuple[uuid.UUID, int] | None:
+        """The chunk in hand that has made no progress for the longest time, and how far it is."""
+        hand = min(list(self._in_hand), key=lambda hand: hand.progress_at, default=None)
+        return (hand.token, hand.progress) if hand else None
+
     def hold(self, held: bool) -> None:
         """While it is held, lease nothing more; what is in hand stops after its micro-batch and is given back."""
-        self._held = held
+        with self._lock:
+            changed, self._held = self._held != held, held
         for hand in list(self._in_hand) if held else ():
             hand.cancelled.set()
-        if not held:
+        if changed and not held:
             self.wake()
 
     def drain(self, seconds: float) -> None:
@@ -105,7 +127,9 @@ class Batch:
 
     def _turn(self) -> bool:
         """One chunk from lease to end. Returns whether there was one: then there may be more."""
-        ready, hopeless = self._models() if not self._held else ([], {})
+        if self._held:
+            return False
+        ready, hopeless = self._models()
         if hopeless:
             self._fail(hopeless)
         hand = self._lease(ready)
@@ -144,20 +168,23 @@ class Batch:
         """Nobody can load it: then a job must say so rather than wait for ever."""
         if error.failures < LOADS_BEFORE_CHUNKS_FAIL:
             return False
-        elsewhere = Placement.objects.filter(model=model, state=PlacementState.READY, worker__in=workers_alive())
+        elsewhere = Placement.objects.filter(model=model, state__in=SERVING, worker__in=workers_alive())
         return not elsewhere.exclude(worker=self._worker).exists()
 
     def _fail(self, hopeless: Mapping[uuid.UUID, str]) -> None:
         for _ in range(HOPELESS_AT_ONCE):
-            if self._closed or (chunk := chunk_lease(worker=self._worker, models=list(hopeless))) is None:
+            if self._closed:
                 return
-            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk])
+            chunk = chunk_lease(worker=self._worker, models=list(hopeless), retrieval=False)
+            if chunk is None:
+                return
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk], final=True)
 
     def _lease(self, ready: list[uuid.UUID]) -> ChunkInHand | None:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
         with self._lock:
             suspect = any(hand.chunk.attempts for hand in self._in_hand)
-            if self._closed or self._held or not ready or (self._in_hand and (suspect or self._emptying)):
+            if self._closed or self._held or (self._in_hand and (suspect or self._emptying)):
                 return None
             chunk = chunk_lease(worker=self._worker, models=ready)
             if chunk is not None and chunk.attempts and self._in_hand:
@@ -173,15 +200,13 @@ class Batch:
 
     def _run(self, hand: ChunkInHand) -> None:
         chunk = hand.chunk
-        started = time.monotonic()
         try:
-            model_name = self._model_name(chunk)
-            request = chunk_request(chunk, model_name=model_name, cancelled=hand.cancelled)
-            output = self._host.submit(chunk.stage.scorer.pk, request, interactive=False).result()
-            block = score_block(chunk, output)
+            block, report = self._retrieved(hand) if chunk.stage.model is None else self._scored(hand)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
-        except (EngineError, ChunkFault) as error:
+        except ChunkFault as error:
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error), final=True)
+        except EngineError as error:
             self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error))
         except AnyDatabaseError:
             raise  # the lease ends by itself
@@ -189,11 +214,24 @@ class Batch:
             logger.exception("chunk %s failed", chunk)
             self._give_back(chunk, ChunkCause.ITEM_ERROR, f"{type(error).__name__}: {error}")
         else:
-            report = score_report(output, worker=self._worker.name, seconds=time.monotonic() - started)
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
             outcome = "done" if stored else "lease_lost"
             self.outcomes.add(outcome)
             logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
+
+    def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
+        started = time.monotonic()
+        task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
+        request = replace(task.request, progressed=hand.progressed)
+        output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
+        seconds = time.monotonic() - started
+        return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
+
+    def _retrieved(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
+        started = time.monotonic()
+        block = self._retriever.retrieve(hand.chunk, progressed=hand.progressed, cancelled=hand.cancelled)
+        seconds = time.monotonic() - started
+        return block, retrieval_report(hand.chunk, worker=self._worker.name, seconds=seconds)
 
     def _model_name(self, chunk: Chunk) -> str:
         """The engine's name of the job's model, if that still is the model which the job was submitted for."""
@@ -220,30 +258,26 @@ class Batch:
                 time.sleep(1.0)
                 close_old_connections()
 
-    def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "") -> None:
-        chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error)
+    def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "", *, final: bool = False) -> None:
+        chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error, final=final)
         self.outcomes.add(cause)
         with about(chunk):
             logger.info("chunk given back: %s %s", cause, error)
 
     def _keep(self) -> None:
-        """Stop what is not wanted any more; extend the leases, but only if the engine got on since the last time."""
+        """Stop what is not wanted any more; extend the leases of the chunks that got on since the last time."""
         hands = {hand.token: hand for hand in list(self._in_hand)}
         if not hands:
             return
         for token in chunks_to_stop(list(hands)):
             hands[token].cancelled.set()
-        progress, now = self._engine.progress, time.monotonic()
-        if progress > self._extended_progress and now - self._extended_at >= settings.LEASE_SECONDS / 3:
-            chunks_extend(list(hands))
-            self._extended_at, self._extended_progress = now, progress
+        now = time.monotonic()
+        if due := [hand for hand in hands.values() if hand.may_extend(now)]:
+            chunks_extend([hand.token for hand in due])
+            for hand in due:
+                hand.extended(now)
 
 
 def about(chunk: Chunk) -> AbstractContextManager[None]:
     """Log lines inside name the job and the chunk."""
     return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)
-
-
-def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Which of the settings that decide a score are not what they were. Where MaxSim runs is not one of them."""
-    return sorted(name for name in then if name not in ("model", "gpu_maxsim") and then[name] != now.get(name))

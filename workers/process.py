@@ -20,10 +20,12 @@ from scoring.services.workers import WorkerNews, worker_move, worker_register, w
 from scoring.states import HELD_STATES, WorkerState
 from workers import tasks
 from workers.batch import Batch
+from workers.bm25_indexes import Bm25Indexes
 from workers.consumer import Consumer
 from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
+from workers.retrieval import Retriever
 from workers.sync import SyncDesk
 from workers.watchdog import Watchdog
 
@@ -91,15 +93,18 @@ class WorkerProcess:
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
         self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
-        self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
+        indexes = Bm25Indexes(settings.DATA_DIR / "bm25", limit=settings.BM25_INDEX_BYTES)
+        self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
         self.consumer = Consumer(name=name)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
+        # A chunk may hang while the engine gets on with the work of others.
+        self.chunk_watchdog = Watchdog(progress=self.batch.slowest, limit=self._patience, last_words=self._stalled)
 
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
         worker_started(worker=self.worker)
-        for part in (self.watchdog, self.host, self.sync, self.batch, self.consumer):
+        for part in (self.watchdog, self.chunk_watchdog, self.host, self.sync, self.batch, self.consumer):
             part.start()
         logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
@@ -120,6 +125,7 @@ class WorkerProcess:
         self.host.stop()
         self.heartbeat.stop(1.0)
         self.watchdog.stop()
+        self.chunk_watchdog.stop()
         if not self._replaced_by_another:
             self_test_release(worker=self.worker)  # before the engine ends: its refusal is no finding about the model
         self._move(WorkerState.GONE, reason="stopped")

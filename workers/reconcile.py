@@ -3,67 +3,77 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from assay.database import only_one
 from scoring import dispatch
-from scoring.models import Chunk, Job, Worker
+from scoring.models import Chunk, Stage, Worker
+from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_advance
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
-from scoring.services.jobs import chunks_cancel
+from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
 from scoring.services.placements import placements_reconcile
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
-from scoring.states import ChunkState, JobState
+from scoring.states import ChunkState, StageState
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
-GAP_SECONDS: Final = 3 * TICK_SECONDS
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
-ACTOR: Final = "reconciler"
 
 
 class Reconciler:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds, of which only differences count."""
+        self._clock = clock
+        self._seen_at = -math.inf
+        self._watching_since = 0.0
         self._held_since: float | None = None
-        self._watching_since = self._last_tick = time.monotonic()
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
+        self._note_gap()
         with only_one(ADVISORY_LOCK, wait=False) as ours:
-            if not ours:
-                return
-            watched = self._watched()
-            if not self._hold():
-                workers_mark_lost(watched=watched)
-                chunks_reclaim_expired()
-                self_tests_reclaim()
-            workers_end_maintenance()
-            workers_quarantine()
-            placements_reconcile()
-            for job in Job.objects.filter(state=JobState.CANCELLING):
-                with transaction.atomic():
-                    chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
-            jobs_advance()
-            wake_if_work_waits()
+            if ours:
+                self._round()
+        self._seen_at = self._clock()  # reached only if the database answered all the time
+
+    def _note_gap(self) -> None:
+        """Who was away, or without the database, cannot say that others were silent meanwhile."""
+        if self._clock() - self._seen_at > max(3 * TICK_SECONDS, settings.LEASE_SECONDS / 2):
+            self._watching_since = self._clock()
 
     def _watched(self) -> timedelta:
-        """How long this process has been listening without a gap: whoever was away heard no heartbeat."""
-        now = time.monotonic()
-        if now - self._last_tick > GAP_SECONDS:
-            self._watching_since = now
-        self._last_tick = now
-        return timedelta(seconds=now - self._watching_since)
+        """How long it has been here without a gap."""
+        return timedelta(seconds=self._clock() - self._watching_since)
+
+    def _round(self) -> None:
+        if not self._hold():
+            if self._watched() >= liveness():
+                workers_mark_lost()
+                self_tests_reclaim()
+            chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
+        workers_end_maintenance()
+        workers_quarantine()
+        placements_reconcile()
+        jobs_start_due()
+        jobs_expire()
+        jobs_stop_hopeless()
+        jobs_stop_finish()
+        stages_fit_chunks()
+        jobs_advance()
+        wake_if_work_waits()
 
     def _hold(self) -> bool:
         """More than half of the workers silent at once is likely our fault, not theirs: wait for one lease time."""
@@ -73,14 +83,15 @@ class Reconciler:
             self._held_since = None
             return False
         if self._held_since is None:
-            self._held_since = time.monotonic()
+            self._held_since = self._clock()
             logger.warning("more than half of the workers fell silent at once; holding for one lease time")
-        return time.monotonic() - self._held_since < settings.LEASE_SECONDS
+        return self._clock() - self._held_since < settings.LEASE_SECONDS
 
 
 def wake_if_work_waits() -> None:
     """Wake-ups may get lost. One in the queue is enough: with no worker running they would pile up."""
-    if not Chunk.objects.filter(state=ChunkState.PENDING, job__state__in=RUNNABLE).exists():
+    pending = Chunk.objects.filter(stage=OuterRef("pk"), state=ChunkState.PENDING)
+    if not Stage.objects.filter(Exists(pending), state=StageState.RUNNING, job__state__in=RUNNABLE).exists():
         return
     try:
         unread = dispatch.connection().llen(dispatch.BATCH_QUEUE)

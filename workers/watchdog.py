@@ -24,15 +24,15 @@ EXIT_STALLED: Final = 70
 
 
 class Watchdog:
-    """``limit`` gives the seconds that the work in hand may take without ``progress`` growing; None: no work."""
+    """``limit`` gives the seconds that the work in hand may take without ``progress`` changing; None: no work."""
 
     def __init__(
-        self, *, progress: Callable[[], int], limit: Callable[[], float | None], last_words: Callable[[], None]
+        self, *, progress: Callable[[], object], limit: Callable[[], float | None], last_words: Callable[[], None]
     ) -> None:
         self._progress = progress
         self._limit = limit
         self._last_words = last_words
-        self._seen = -1
+        self._seen: object = None
         self._since = time.monotonic()
         self._loop = Loop("watchdog", self._check, seconds=CHECK_SECONDS)
         self.start, self.stop = self._loop.start, self._loop.stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -10,8 +12,9 @@ from django.urls import reverse
 from assay.api.principal import principal_of
 from assay.errors import AssayError
 from scoring.admin.base import ReadOnlyAdmin
-from scoring.models import Chunk, Job, QueryResult, Transition
-from scoring.services.jobs import job_cancel
+from scoring.models import Chunk, Job, JobLimit, QueryResult, Transition
+from scoring.services.job_control import job_cancel, job_pause, job_resume
+from scoring.services.job_retry import job_retry
 
 
 @admin.register(Job)
@@ -21,19 +24,41 @@ class JobAdmin(ReadOnlyAdmin):
     list_select_related = ("team", "created_by")
     search_fields = ("name", "id")
     date_hierarchy = "queued_at"
-    actions = ("cancel",)
+    actions = ("pause", "resume", "cancel", "retry")
 
     def get_view_on_site_url(self, obj: Job | None = None) -> str | None:
         return reverse("web:job_detail", args=[obj.pk]) if obj is not None else None
 
+    @admin.action(description="Pause the selected jobs", permissions=["view"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        self._each(request, queryset, job_pause)
+
+    @admin.action(description="Resume the selected jobs", permissions=["view"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        self._each(request, queryset, job_resume)
+
     @admin.action(description="Cancel the selected jobs", permissions=["view"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        for job in queryset:
+        self._each(request, queryset, job_cancel)
+
+    @admin.action(description="Retry what is unfinished of the selected jobs", permissions=["view"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        self._each(request, queryset, job_retry)
+
+    def _each(self, request: HttpRequest, jobs: QuerySet[Job], move: Callable[..., Job]) -> None:
+        for job in jobs:
             try:
-                job_cancel(principal=principal_of(request), job=job)
-                self.message_user(request, f"“{job.name}” is being cancelled.", messages.SUCCESS)
+                moved = move(principal=principal_of(request), job=job)
+                self.message_user(request, f"“{moved.name}” is {moved.get_state_display()}.", messages.SUCCESS)
             except AssayError as refusal:
                 self.message_user(request, refusal.message, messages.ERROR)
+
+
+@admin.register(JobLimit)
+class JobLimitAdmin(admin.ModelAdmin[JobLimit]):
+    list_display = ("team", "user", "running_jobs", "waiting_jobs", "open_pairs")
+    list_filter = ("team",)
+    list_select_related = ("team", "user")
 
 
 @admin.register(Chunk)

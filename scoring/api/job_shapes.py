@@ -8,12 +8,20 @@ from typing import Any, ClassVar, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
 from rest_framework import serializers
 
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictIntegerField, StrictNumberField, StrictSerializer, TextField
+from scoring.api.job_stages import (
+    BM25_STAGE,
+    MAX_KEPT,
+    STAGE,
+    CandidatesSerializer,
+    StagePlanSerializer,
+    StageSerializer,
+)
 from scoring.api.openapi import REFUSALS, ErrorSerializer, state_field
 from scoring.export.results import EXPORTS
 from scoring.models import Job, QueryResult
 from scoring.selectors.evaluation import DEFAULT_MEASURES
-from scoring.selectors.jobs import RankedDocument, job_progress
+from scoring.selectors.jobs import PreviousRanks, RankedDocument, job_progress
 from scoring.states import ItemStatus, JobState
 
 MAX_TOP: Final = 1000
@@ -26,11 +34,29 @@ class JobSubmitSerializer(StrictSerializer):
     document_set = serializers.UUIDField()
     query_set = serializers.UUIDField()
     top_k = StrictIntegerField(
-        required=False, allow_null=True, min_value=1, max_value=2**31 - 1,
+        required=False, allow_null=True, min_value=1, max_value=MAX_KEPT,
         help_text="Documents kept per query; absent or null: all",
+    )  # fmt: skip
+    candidates = CandidatesSerializer(
+        required=False, allow_null=True, help_text="Score these documents of each query instead of all"
+    )
+    stages = StagePlanSerializer(
+        many=True, required=False,
+        help_text="A cascade, or several models to compare, instead of model, top_k and candidates",
     )  # fmt: skip
     priority = StrictIntegerField(default=0, min_value=-100, max_value=100, help_text="Higher runs first")
     name = TextField(default="", max_length=200, help_text="Absent: made from the names of the sets and the model")
+    start_at = serializers.DateTimeField(
+        default=None, allow_null=True, help_text="Joins the queue then (ISO 8601); absent, null or past: at once"
+    )
+    complete_within = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=2**31 - 1,
+        help_text="Seconds since it joined the queue after which it expires: what is scored then is ranked",
+    )  # fmt: skip
+    max_error_rate = StrictNumberField(
+        default=None, allow_null=True, min_value=0, max_value=1,
+        help_text="Share of failed pairs in the first chunks that stops the job; absent or null: 0.5; 1: none does",
+    )  # fmt: skip
 
 
 class NamedSerializer(serializers.Serializer[Any]):
@@ -43,7 +69,18 @@ class JobSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     state = state_field(JobState)()
     failure = serializers.CharField(help_text="Why it failed; else empty")
-    model = serializers.CharField(source="last_stage.model.name")
+    end_reason = serializers.CharField(
+        help_text="What stopped it before everything was scored: cancelled, expired or too_many_errors; else empty"
+    )
+    attempt = serializers.IntegerField(help_text="Grows with every retry")
+    cloned_from = serializers.UUIDField(source="cloned_from_id", allow_null=True)
+    stages = StageSerializer(many=True)
+    model = serializers.CharField(
+        source="last_stage.model.name",
+        default=None,
+        allow_null=True,
+        help_text="Of the last stage, as are the next ones",
+    )
     model_revision = serializers.CharField(source="last_stage.model_revision")
     document_set = NamedSerializer()
     query_set = NamedSerializer()
@@ -56,8 +93,13 @@ class JobSerializer(serializers.Serializer[Any]):
         source="last_stage.settings", help_text="The model as it was when the job was submitted"
     )
     statistics = serializers.DictField(help_text="Written when the job ends; empty before")
+    max_error_rate = serializers.FloatField()
+    complete_within = serializers.IntegerField(allow_null=True)
     created_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
+    start_at = serializers.DateTimeField(allow_null=True)
+    queued_at = serializers.DateTimeField(help_text="When it last joined the queue")
+    expires_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True, help_text="The first lease since it last joined the queue")
     finished_at = serializers.DateTimeField(allow_null=True)
     cancel_requested_at = serializers.DateTimeField(allow_null=True)
 
@@ -70,7 +112,12 @@ class ProgressSerializer(serializers.Serializer[Any]):
     rate = serializers.FloatField(allow_null=True, help_text="Pairs per second")
     eta_seconds = serializers.FloatField(allow_null=True)
     workers = serializers.ListField(child=serializers.CharField())
-    reason = serializers.CharField(help_text="Why a queued job has not begun")
+    waiting = serializers.CharField(
+        source="waiting.code",
+        help_text="What it waits for: scheduled, quota, paused, pausing, model_not_served, no_worker, model_loading, "
+        "no_placement, behind or next; empty while it gets on",
+    )
+    reason = serializers.CharField(source="waiting.sentence", help_text="The same in words")
 
 
 class JobDetailSerializer(JobSerializer):
@@ -81,7 +128,13 @@ class JobDetailSerializer(JobSerializer):
         return ProgressSerializer(job_progress(job)).data
 
 
-class ResultsQuerySerializer(StrictSerializer):
+class StageQuerySerializer(StrictSerializer):
+    stage = serializers.IntegerField(
+        required=False, min_value=0, help_text="Index of the stage whose ranking is meant; absent: the last one"
+    )
+
+
+class ResultsQuerySerializer(StageQuerySerializer):
     aliases: ClassVar[Mapping[str, str]] = {"top_k": "top_n"}
 
     query_id = TextField(required=False, help_text="Only this query, by its id in the uploaded file")
@@ -92,11 +145,15 @@ class ResultsQuerySerializer(StrictSerializer):
 
 class RankedDocumentSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField()
+    previous_rank = serializers.IntegerField(
+        allow_null=True, help_text="In the ranking that it was taken from, else in the stage before; null: none"
+    )
     index = serializers.IntegerField(help_text="The document's position in its set")
     document_id = serializers.CharField()
     score = serializers.FloatField(allow_null=True)
     raw_score = serializers.FloatField(allow_null=True)
     status = serializers.ChoiceField(ItemStatus.choices)
+    error = serializers.CharField(required=False, help_text="Of a failed pair: a code such as worker_crashed")
     title = serializers.CharField(required=False)
     text = serializers.CharField(required=False)
 
@@ -109,11 +166,11 @@ class QueryResultSerializer(serializers.Serializer[Any]):
     documents = RankedDocumentSerializer(many=True)
 
 
-class ExportQuerySerializer(StrictSerializer):
+class ExportQuerySerializer(StageQuerySerializer):
     format = serializers.ChoiceField(list(EXPORTS))
 
 
-class EvaluationQuerySerializer(StrictSerializer):
+class EvaluationQuerySerializer(StageQuerySerializer):
     judgement_set = serializers.UUIDField()
     measures = TextField(
         required=False, allow_blank=False,
@@ -141,24 +198,31 @@ class LogSerializer(serializers.Serializer[Any]):
     detail = serializers.DictField()
 
 
-def result_body(result: QueryResult, ranked: Sequence[RankedDocument], *, texts: bool) -> dict[str, Any]:
+def result_body(
+    result: QueryResult, ranked: Sequence[RankedDocument], before: PreviousRanks, *, texts: bool
+) -> dict[str, Any]:
     return {
         "query_id": result.query.external_id,
         "query": result.query.text,
         "kept": result.kept,
         "scored": result.scored,
-        "documents": [_document_body(row, texts=texts) for row in ranked],
+        "documents": [
+            _document_body(row, before.get((result.query_position, row.document.position)), texts=texts)
+            for row in ranked
+        ],
     }
 
 
-def _document_body(row: RankedDocument, *, texts: bool) -> dict[str, Any]:
+def _document_body(row: RankedDocument, previous_rank: int | None, *, texts: bool) -> dict[str, Any]:
     body = {
         "rank": row.rank,
+        "previous_rank": previous_rank,
         "index": row.document.position,
         "document_id": row.document.external_id,
         "score": row.score,
         "raw_score": row.raw_score,
         "status": str(row.status),
+        **({"error": row.failure} if row.failure else {}),
     }
     return {**body, "title": row.document.title, "text": row.document.text} if texts else body
 
@@ -173,6 +237,10 @@ JOB: Final[dict[str, Any]] = {
     "name": "Household questions on Household advice by minilm",
     "state": "running",
     "failure": "",
+    "end_reason": "",
+    "attempt": 1,
+    "cloned_from": None,
+    "stages": [BM25_STAGE, STAGE],
     "model": "minilm",
     "model_revision": "9f2c6e0b1d4a",
     "document_set": {"id": SET_ID, "name": "Household advice"},
@@ -181,24 +249,39 @@ JOB: Final[dict[str, Any]] = {
     "priority": 0,
     "query_count": 12,
     "document_count": 72,
-    "pair_count": 864,
+    "pair_count": 1728,
     "settings": {"model": "minilm", "kind": "bi-encoder", "dtype": "auto", "truncation": "document"},
     "statistics": {},
+    "max_error_rate": 0.5,
+    "complete_within": 3600,
     "created_at": "2026-11-29T20:00:00Z",
+    "start_at": None,
+    "queued_at": "2026-11-29T20:00:00Z",
+    "expires_at": "2026-11-29T21:00:00Z",
     "started_at": "2026-11-29T20:00:01Z",
     "finished_at": None,
     "cancel_requested_at": None,
 }
+SUBMITTED: Final[dict[str, Any]] = {
+    "document_set": SET_ID,
+    "query_set": SET_ID,
+    "stages": [
+        {"method": "bm25", "top_k": 1000},
+        {"model": "minilm", "source": 0, "top_k": 100},
+        {"model": "cross-encoder", "source": 1, "top_k": 10},
+    ],
+}
 JOB_DETAIL: Final[dict[str, Any]] = {
     **JOB,
     "progress": {
-        "pairs_done": 768,
-        "pairs_total": 864,
-        "percent": 88.9,
-        "chunks": {"pending": 0, "leased": 1, "done": 1, "failed": 0, "cancelled": 0},
+        "pairs_done": 1632,
+        "pairs_total": 1728,
+        "percent": 94.4,
+        "chunks": {"pending": 0, "leased": 1, "done": 2, "failed": 0, "cancelled": 0},
         "rate": 512.0,
         "eta_seconds": 0.2,
         "workers": ["worker-1"],
+        "waiting": "",
         "reason": "",
     },
 }
@@ -208,7 +291,15 @@ RESULT: Final = {
     "kept": 72,
     "scored": 72,
     "documents": [
-        {"rank": 1, "index": 0, "document_id": "d1", "score": 0.6712, "raw_score": 0.6712, "status": "ok"},
+        {
+            "rank": 1,
+            "previous_rank": 4,
+            "index": 0,
+            "document_id": "d1",
+            "score": 0.6712,
+            "raw_score": 0.6712,
+            "status": "ok",
+        },
     ],
 }
 RUN_EXAMPLE: Final = OpenApiExample(

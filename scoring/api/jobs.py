@@ -18,31 +18,25 @@ from rest_framework.response import Response
 from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.api import job_shapes as shapes
-from scoring.api.openapi import BODY, LISTED, READ, header, operation
-from scoring.api.resources import Pagination, ResourceViewSet, query_of
+from scoring.api.job_control import IDEMPOTENCY_KEY, JobControlViewSet, idempotency_key
+from scoring.api.job_stages import plans_of
+from scoring.api.openapi import BODY, LISTED, READ, operation
+from scoring.api.resources import Pagination, query_of
 from scoring.api.synchronous import validated
 from scoring.export.results import EXPORTS, export_of
 from scoring.filters import JobFilter
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
-from scoring.models.scoring_model import ModelKind
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
-from scoring.selectors.jobs import job_log, jobs_of, ranked_documents_of, results_of
-from scoring.selectors.models import model_for_request
-from scoring.services.jobs import job_cancel, job_submit
-from scoring.services.stages import StagePlan
+from scoring.selectors.jobs import job_stage, jobs_of, previous_ranks, ranked_documents_of, results_of
+from scoring.services.jobs import job_submit
 from scoring.states import JobState
 
-MAX_KEY: Final = 200
 LINES_PER_PART: Final = 200
 
 
 class QueryOrder(Pagination):
     ordering = "query_position"
-
-
-class TimeOrder(Pagination):
-    ordering = "id"
 
 
 class OneRenderer(DefaultContentNegotiation):
@@ -53,7 +47,7 @@ class OneRenderer(DefaultContentNegotiation):
 
 
 @extend_schema(tags=["jobs"])
-class JobViewSet(ResourceViewSet):
+class JobViewSet(JobControlViewSet):
     required_scope = "jobs"
     model = Job
     filterset_class = JobFilter
@@ -74,17 +68,19 @@ class JobViewSet(ResourceViewSet):
         return Response(shapes.JobDetailSerializer(self.found()).data)
 
     @operation(
-        "Rank every document of a set for every query of a set",
-        description="`top_n` is another name of `top_k`. With an `Idempotency-Key` that was used before for the same "
-        "job, the answer is that job, with status 200.",
+        "Rank the documents of a set for every query of a set",
+        description="By one model (`model`, `top_k`, and `candidates` unless every document is to be scored), or in "
+        "several `stages`: each scores what its `source` kept. `top_n` is another name of `top_k`. A person with too "
+        "many jobs in the queue has to wait: the job is `scheduled` then, too. With an `Idempotency-Key` that was used "
+        "before for the same job, the answer is that job, with status 200.",
         request=shapes.JobSubmitSerializer,
-        request_example={"model": "minilm", "document_set": shapes.SET_ID, "query_set": shapes.SET_ID, "top_k": 100},
+        request_example=shapes.SUBMITTED,
         answer=shapes.JobDetailSerializer,
         example=shapes.JOB_DETAIL,
         status=201,
         other_answers={200: shapes.JobDetailSerializer},
-        errors=(*BODY, 404, 409),
-        parameters=(header("Idempotency-Key", "At most 200 characters; makes a repeated request safe"),),
+        errors=(*BODY, 404, 409, 429),
+        parameters=(IDEMPOTENCY_KEY,),
     )
     def create(self, request: Request) -> Response:
         fields = validated(shapes.JobSubmitSerializer, request)
@@ -93,27 +89,14 @@ class JobViewSet(ResourceViewSet):
             name=fields["name"],
             document_set=self._set(DocumentSet, fields, "document_set"),
             query_set=self._set(QuerySet, fields, "query_set"),
-            stages=[
-                StagePlan(
-                    model=model_for_request(name=fields.get("model"), kinds=list(ModelKind)), top_k=fields.get("top_k")
-                )
-            ],
+            stages=plans_of(fields, self.principal),
             priority=fields["priority"],
-            idempotency_key=_idempotency_key(request),
+            start_at=fields["start_at"],
+            complete_within=fields["complete_within"],
+            max_error_rate=fields["max_error_rate"],
+            idempotency_key=idempotency_key(request),
         )
-        place = {"Location": self.reverse_action("detail", kwargs={"pk": job.pk})}
-        return Response(shapes.JobDetailSerializer(job).data, status=201 if is_new else 200, headers=place)
-
-    @operation(
-        "Cancel a job; what is scored stays",
-        answer=shapes.JobDetailSerializer,
-        example={**shapes.JOB_DETAIL, "state": JobState.CANCELLING},
-        errors=(*READ, 404, 409),
-    )
-    @action(detail=True, methods=["post"])
-    def cancel(self, request: Request, pk: str) -> Response:
-        job = job_cancel(principal=self.principal, job=self.found())
-        return Response(shapes.JobDetailSerializer(job).data)
+        return self.submitted(job, is_new)
 
     @operation(
         "The best documents of each query",
@@ -126,13 +109,15 @@ class JobViewSet(ResourceViewSet):
     def results(self, request: Request, pk: str) -> Response:
         query = query_of(request, shapes.ResultsQuerySerializer, paged=True)
         job = self.found()
-        rows = results_of(job.last_stage)
+        stage = job_stage(job, query.get("stage"))
+        rows = results_of(stage)
         if "query_id" in query:
             rows = rows.filter(query__external_id=query["query_id"])
         page = self.paginate_queryset(rows) or []
         ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top_n"])
+        before = previous_ranks(stage, page, ranked)
         return self.get_paginated_response(
-            [shapes.result_body(*pair, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
+            [shapes.result_body(*pair, before, texts=query["texts"]) for pair in zip(page, ranked, strict=True)]
         )
 
     @extend_schema(
@@ -149,7 +134,8 @@ class JobViewSet(ResourceViewSet):
         if not JobState(job.state).is_final:
             message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
             raise AssayError("job_not_ended", message, status=409)
-        lines, content_type, file_name = export_of(job.last_stage, query["format"])
+        stage = job_stage(job, query.get("stage"))
+        lines, content_type, file_name = export_of(stage, query["format"])
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
         place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
         return StreamingHttpResponse(_joined(lines), content_type=content_type, headers=place)
@@ -165,18 +151,10 @@ class JobViewSet(ResourceViewSet):
     def evaluation(self, request: Request, pk: str) -> Response:
         job, query = self.found(), query_of(request, shapes.EvaluationQuerySerializer)
         measures = [name.strip() for name in query["measures"].split(",")] if "measures" in query else DEFAULT_MEASURES
-        evaluation = stage_evaluate(job.last_stage, self._set(JudgementSet, query, "judgement_set"), measures=measures)
+        evaluation = stage_evaluate(
+            job_stage(job, query.get("stage")), self._set(JudgementSet, query, "judgement_set"), measures=measures
+        )
         return Response(shapes.EvaluationSerializer(evaluation).data)
-
-    @operation(
-        "Every change of a job's state, oldest first",
-        answer=shapes.LogSerializer(many=True),
-        example=shapes.LOG,
-        errors=LISTED,
-    )
-    @action(detail=True, pagination_class=TimeOrder, filterset_class=None)
-    def log(self, request: Request, pk: str) -> Response:
-        return self.paged(job_log(self.found()), shapes.LogSerializer)
 
     def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:
         """The team's set that ``fields`` name. Another team's is not found."""
@@ -191,13 +169,3 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
     """Every part costs the server a hand-over, whatever its size."""
     while part := "".join(itertools.islice(lines, LINES_PER_PART)):
         yield part
-
-
-def _idempotency_key(request: Request) -> str | None:
-    key = request.headers.get("Idempotency-Key")
-    if key is not None and not (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY):
-        raise AssayError(
-            "bad_idempotency_key", f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters.",
-            status=422, param="Idempotency-Key",
-        )  # fmt: skip
-    return key

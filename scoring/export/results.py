@@ -115,4 +115,6 @@ def export_of(stage: Stage, name: str) -> tuple[Iterator[str], str, str]:
             param="format",
         )
     lines, content_type, suffix = EXPORTS[name]
-    return lines(stage), content_type, f"assay-job-{stage.job_id}.{suffix}"
+    several = stage.index or stage.job.stages.count() > 1
+    name = f"assay-job-{stage.job_id}{f'-stage-{stage.index}' if several else ''}.{suffix}"
+    return lines(stage), content_type, name

@@ -3,6 +3,7 @@
 from scoring.models.chunk import Chunk
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
+from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.query_set import Query, QuerySet
@@ -20,6 +21,7 @@ __all__ = [
     "Document",
     "DocumentSet",
     "Job",
+    "JobLimit",
     "Judgement",
     "JudgementSet",
     "Placement",

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.db import models
+from django.db.models.functions import Now
 
 from scoring.models.base import OwnedModel, choice_constraint
 from scoring.models.document_set import DocumentSet
@@ -25,7 +26,7 @@ class Job(OwnedModel):
     priority = models.SmallIntegerField(default=0, help_text="higher runs first")
     start_at = models.DateTimeField(null=True, help_text="not queued before this")
     complete_within = models.PositiveIntegerField(null=True, help_text="seconds from being queued until it expires")
-    max_error_rate = models.FloatField(null=True, help_text="share of failed pairs beyond which the job is stopped")
+    max_error_rate = models.FloatField(default=0.5, help_text="share of failed pairs that stops a stage; 1: none does")
     cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
 
     state = models.CharField(max_length=24, choices=JobState, default=JobState.QUEUED)
@@ -37,10 +38,13 @@ class Job(OwnedModel):
     end_reason = models.CharField(max_length=16, choices=JobEnd, blank=True)
     statistics = models.JSONField(default=dict, help_text="written when the job ends: over all stages")
     idempotency_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - NULL must not collide in the unique constraint
+    request_fingerprint = models.CharField(
+        max_length=64, blank=True, help_text="of the request that came with the idempotency key"
+    )
 
-    queued_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(db_default=Now(), help_text="when it last joined the queue")
     expires_at = models.DateTimeField(null=True, help_text="what is not scored by then is left out")
-    started_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True, help_text="the first lease since it last joined the queue")
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
 

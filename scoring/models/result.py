@@ -12,7 +12,7 @@ class QueryResult(models.Model):
     Arrays of equal length n, best first (rank r is element r - 1), packed little-endian: 9 to 13 bytes a pair, not a
     table row. ``positions`` int32: the documents' positions in their set; ``raw_scores`` float32; ``scores`` float32
     after activation, empty where that changes nothing; ``statuses`` one byte, an index into ITEM_STATUSES.
-    Order: scored before unscored, raw score descending, position ascending.
+    Order: scored before unscored, raw score descending, position ascending; a stage taken from a run keeps the run's.
     """
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="results")

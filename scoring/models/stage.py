@@ -5,6 +5,7 @@ from django.db.models import Q
 
 from scoring.models.base import choice_constraint
 from scoring.models.job import Job
+from scoring.models.run_set import RunSet
 from scoring.models.scoring_model import ScoringModel
 from scoring.states import StageState
 
@@ -18,9 +19,12 @@ class StageMethod(models.TextChoices):
 class Stage(models.Model):
     """One ranking within a job. A job is one stage, a cascade (each the source of the next), or several of one source.
 
-    Candidates are what ``source`` kept for each query; without a source, every document of the set. ``settings`` is the
-    model as it was when the job was submitted, so that a result can be reproduced after the model changed. The chunks
-    form a grid over queries × candidates, ``query_block`` × ``document_block`` each until they are cut anew.
+    A stage with a model scores, for each query, the documents that ``source`` kept with a score; without a source,
+    every document of the set. A stage without a model retrieves: it finds documents itself, by BM25 or in ``run_set``.
+    ``settings`` is the model, or the retrieval, as it was when the job was submitted, so that a result can be made
+    again.
+
+    The chunks form a grid over queries × candidates, ``query_block`` × ``document_block`` each until they are cut anew.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="stages")
@@ -28,12 +32,15 @@ class Stage(models.Model):
     source = models.ForeignKey("self", on_delete=models.CASCADE, null=True, related_name="branches")
     method = models.CharField(max_length=16, choices=StageMethod, default=StageMethod.MODEL)
     model = models.ForeignKey(ScoringModel, on_delete=models.PROTECT, null=True, related_name="stages")
+    run_set = models.ForeignKey(RunSet, on_delete=models.PROTECT, null=True, related_name="stages")
     model_revision = models.CharField(max_length=64, blank=True)
     settings = models.JSONField(default=dict)
     top_k = models.PositiveIntegerField(null=True, help_text="documents kept per query; empty: all")
 
     state = models.CharField(max_length=16, choices=StageState, default=StageState.WAITING)
-    pair_count = models.PositiveBigIntegerField(help_text="pairs to score; an upper bound until the source is ranked")
+    pair_count = models.PositiveBigIntegerField(
+        help_text="pairs to score; an upper bound until the candidates are known"
+    )
     query_block = models.PositiveIntegerField(help_text="queries per chunk")
     document_block = models.PositiveIntegerField(help_text="candidates per chunk")
     statistics = models.JSONField(default=dict, help_text="written when the stage ends: counts by status, seconds, …")
@@ -51,10 +58,16 @@ class Stage(models.Model):
                 | (~Q(method=StageMethod.MODEL) & Q(model__isnull=True, source__isnull=True)),
                 name="stage_model_iff_scored_by_one",
             ),
+            models.CheckConstraint(
+                condition=Q(method=StageMethod.RUN, run_set__isnull=False)
+                | (~Q(method=StageMethod.RUN) & Q(run_set__isnull=True)),
+                name="stage_run_set_iff_taken_from_one",
+            ),
         )
 
     def __str__(self) -> str:
-        return self.model.name if self.model else self.get_method_display()
+        """Short: the model, the run, or BM25."""
+        return self.model.name if self.model else self.run_set.name if self.run_set else self.method.upper()
 
     @property
     def scorer(self) -> ScoringModel:

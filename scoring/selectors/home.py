@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from assay.api.principal import Principal
@@ -13,10 +13,10 @@ from scoring.models import DocumentSet, Job
 from scoring.models import QuerySet as QueriesSet
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_served
-from scoring.states import ChunkState, JobState, SetState
+from scoring.states import FINAL_JOB_STATES, JobState, SetState
 
-RUNNING: Final = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
-TROUBLED: Final = (JobState.FAILED, JobState.COMPLETED_WITH_ERRORS)
+TROUBLED: Final = (JobState.FAILED, JobState.COMPLETED_WITH_ERRORS, JobState.EXPIRED)
+FINE: Final = (JobState.COMPLETED, JobState.CANCELLED)
 SHOWN: Final = 6
 
 
@@ -35,14 +35,14 @@ class Start:
 
 
 def jobs_running(principal: Principal) -> QuerySet[Any]:
-    """The next jobs to end first, each with ``pairs_done``, counted from its chunks in the same query."""
-    done = Sum(F("chunks__query_count") * F("chunks__document_count"), filter=Q(chunks__state=ChunkState.DONE))
-    running = jobs_of(principal).filter(state__in=RUNNING).annotate(pairs_done=Coalesce(done, 0))
+    """Jobs that have not ended, the next to end first, each with ``pairs_done``, counted in the same query."""
+    done = Sum("chunks__pair_count")
+    running = jobs_of(principal).exclude(state__in=FINAL_JOB_STATES).annotate(pairs_done=Coalesce(done, 0))
     return running.order_by("-priority", "queued_at")[:SHOWN]
 
 
 def jobs_ended(principal: Principal) -> QuerySet[Job]:
-    return jobs_of(principal).exclude(state__in=(*RUNNING, *TROUBLED)).order_by("-finished_at")[:SHOWN]
+    return jobs_of(principal).filter(state__in=FINE).order_by("-finished_at")[:SHOWN]
 
 
 def jobs_troubled(principal: Principal) -> QuerySet[Job]:

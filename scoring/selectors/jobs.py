@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import numpy as np
-from django.db.models import Count, F, Prefetch, Q, QuerySet, Sum
+from django.db.models import BinaryField, Count, Prefetch, Q, QuerySet, Sum
+from django.db.models.functions import Substr
 from django.utils import timezone
 
 from assay.api.principal import Principal
-from scoring.models import Chunk, Document, Job, QueryResult, Stage, Transition, Worker
-from scoring.ranking import POSITION, ScoreBlock, number, status_name
-from scoring.selectors.workers import workers_alive
-from scoring.states import ChunkState, ItemStatus, JobState, ModelState
+from assay.errors import AssayError
+from scoring.models import Chunk, Document, Job, QueryResult, Stage, Worker
+from scoring.models.chunk import BLOBS
+from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
+from scoring.selectors.failures import failure_codes
+from scoring.selectors.job_waiting import Waiting, job_waiting
+from scoring.states import STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
+
+RANKING_ARRAYS: Final = {"positions": 4, "raw_scores": 4, "scores": 4, "statuses": 1}  # bytes per rank
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """Counted from chunk rows. ``rate`` in pairs per second and ``eta_seconds`` are None until something is known."""
+    """Counted from chunk rows. ``rate`` in pairs per second and ``eta_seconds`` are None until something is known, and
+    while nothing is leased on purpose; they are of the present run, not of those before a pause or a retry."""
 
     pairs_done: int
     pairs_total: int
@@ -27,7 +35,9 @@ class JobProgress:
     rate: float | None
     eta_seconds: float | None
     workers: list[str]
-    reason: str
+    waiting: Waiting
+    seconds_to_start: float | None = None
+    seconds_to_expiry: float | None = None
 
     @property
     def percent(self) -> float:
@@ -41,6 +51,7 @@ class RankedDocument:
     score: float | None
     raw_score: float | None
     status: ItemStatus
+    failure: str  # the code of what went wrong, where the status is failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,61 +66,100 @@ class Ranking:
         return cls(np.frombuffer(result.positions, POSITION), ScoreBlock.unpack(result, (result.kept,)))
 
 
+PreviousRanks = dict[tuple[int, int], int]  # (query position, document position) -> rank
+
+
+def previous_stage(stage: Stage) -> Stage | None:
+    """What its ranking is compared with: the stage that gave the candidates, else the one before it in the job."""
+    if stage.source_id is not None:
+        return stage.source
+    return Stage.objects.filter(job=stage.job_id, index=stage.index - 1).first()
+
+
+def previous_ranks(
+    stage: Stage, results: Sequence[QueryResult], ranked: Sequence[Sequence[RankedDocument]]
+) -> PreviousRanks:
+    """The ranks in the previous stage of the documents shown: ``ranked``, of each of ``results``."""
+    before = previous_stage(stage)
+    if before is None:
+        return {}
+    shown = {
+        result.query_position: [row.document.position for row in own]
+        for result, own in zip(results, ranked, strict=True)
+    }
+    ranks: PreviousRanks = {}
+    rows = QueryResult.objects.filter(stage=before, query_position__in=list(shown))
+    for query, packed in rows.values_list("query_position", "positions"):
+        positions = np.frombuffer(packed, POSITION)
+        for i in np.flatnonzero(np.isin(positions, shown[query])).tolist():
+            ranks[query, int(positions[i])] = i + 1
+    return ranks
+
+
 def jobs_of(principal: Principal) -> QuerySet[Job]:
     """The team's jobs with their stages, so that ``last_stage`` costs nothing more."""
     jobs = Job.objects.for_team(principal.team).select_related("document_set", "query_set", "created_by")
-    return jobs.prefetch_related(Prefetch("stages", Stage.objects.select_related("model").order_by("index")))
+    return jobs.prefetch_related(
+        Prefetch("stages", Stage.objects.select_related("model", "run_set", "source").order_by("index"))
+    )
+
+
+def job_stage(job: Job, index: int | None) -> Stage:
+    """The stage of that index, the last one for None. Raises AssayError 404 ``no_such_stage``."""
+    stages = {stage.index: stage for stage in job.stages.all()}
+    number = max(stages) if index is None else index
+    if number not in stages:
+        there = "only stage 0" if len(stages) == 1 else f"stages 0 to {max(stages)}"
+        message = f"Job '{job.name}' has no stage {number}; it has {there}."
+        raise AssayError("no_such_stage", message, status=404, param="stage")
+    stage = stages[number]
+    stage.job = job
+    return stage
 
 
 def job_progress(job: Job) -> JobProgress:
-    by_state = Chunk.objects.filter(job=job).values("state").order_by("state")
-    rows = list(by_state.annotate(chunks=Count("pk"), pairs=Sum(F("query_count") * F("document_count"))))
-    chunks = {row["state"]: row["chunks"] for row in rows}
-    done = sum(row["pairs"] for row in rows if row["state"] == ChunkState.DONE)
+    this_run = Q(finished_at__gte=job.started_at) if job.started_at else Q(pk=None)
+    rows = list(  # only done chunks have pairs
+        Chunk.objects.filter(job=job)
+        .values("state")
+        .order_by("state")
+        .annotate(chunks=Count("pk"), pairs=Sum("pair_count"), lately=Sum("pair_count", filter=this_run, default=0))
+    )
+    chunks = {state: 0 for state in ChunkState.values} | {row["state"]: row["chunks"] for row in rows}
+    done = sum(row["pairs"] for row in rows)
+    lately = sum(row["lately"] for row in rows)
     rate = eta = None
-    if job.started_at and done:
+    if job.started_at and lately and job.state != JobState.PAUSED:
         seconds = ((job.finished_at or timezone.now()) - job.started_at).total_seconds()
-        rate = done / seconds if seconds > 0 else None
+        rate = lately / seconds if seconds > 0 else None
         if rate and not JobState(job.state).is_final:
             eta = (job.pair_count - done) / rate
     holders = Worker.objects.filter(leased_chunks__job=job, leased_chunks__state=ChunkState.LEASED)
     return JobProgress(
         pairs_done=done,
         pairs_total=job.pair_count,
-        chunks={state: chunks.get(state, 0) for state in ChunkState.values},
+        chunks=chunks,
         rate=rate,
         eta_seconds=eta,
         workers=sorted(set(holders.values_list("name", flat=True))),
-        reason=_waiting_reason(job) if job.state == JobState.QUEUED else "",
+        waiting=job_waiting(job, chunks),
+        seconds_to_start=_seconds_to(job.start_at) if job.state == JobState.SCHEDULED else None,
+        seconds_to_expiry=_seconds_to(job.expires_at) if job.state in STOPPABLE_JOB_STATES else None,
     )
 
 
-def _waiting_reason(job: Job) -> str:
-    """Why a queued job has not begun, in words."""
-    for model in (stage.model for stage in job.stages.all() if stage.model):
-        if model.state != ModelState.AVAILABLE:
-            return f"model '{model.name}' is not served: {model.get_state_display()}"
-    if not workers_alive().exists():
-        return "no worker is running"
-    ahead = Job.objects.filter(state__in=(JobState.QUEUED, JobState.RUNNING)).filter(
-        Q(priority__gt=job.priority) | Q(priority=job.priority, queued_at__lt=job.queued_at)
-    )
-    if count := ahead.count():
-        return f"waiting behind {count} other job{'s' if count > 1 else ''}"
-    return "a worker is about to take it"
-
-
-def job_log(job: Job) -> QuerySet[Transition]:
-    return Transition.objects.filter(entity="job", entity_id=str(job.pk))
+def _seconds_to(moment: datetime | None) -> float | None:
+    return max((moment - timezone.now()).total_seconds(), 0.0) if moment else None
 
 
 def chunk_problems(job: Job) -> QuerySet[Chunk]:
     """Chunks that came back or failed, with why."""
-    return Chunk.objects.filter(job=job).exclude(cause="").defer("raw_scores", "scores", "statuses").order_by("index")
+    return Chunk.objects.filter(job=job).exclude(cause="").defer(*BLOBS).order_by("index", "pk")
 
 
 def results_of(stage: Stage) -> QuerySet[QueryResult]:
-    return QueryResult.objects.filter(stage=stage).select_related("query")
+    """Without the arrays, which may be large: ``ranked_documents`` reads the part of them that is shown."""
+    return QueryResult.objects.filter(stage=stage).select_related("query").defer(*RANKING_ARRAYS)
 
 
 def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None = 10) -> list[RankedDocument]:
@@ -121,21 +171,49 @@ def ranked_documents_of(
     job: Job, results: Sequence[QueryResult], *, start: int = 0, limit: int | None = 10
 ) -> list[list[RankedDocument]]:
     """The same ranks of each of ``results``; the documents of all of them are read at once."""
-    window = slice(start, None if limit is None else start + limit)
-    rankings = [Ranking.of(result) for result in results]
-    positions = {position for ranking in rankings for position in ranking.positions[window].tolist()}
+    parts = _ranking_parts(results, start, limit)
+    rankings = [parts[result.pk] for result in results]
+    positions = {position for ranking in rankings for position in ranking.positions.tolist()}
     found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
     documents = {document.position: document for document in found}
     return [
-        [
-            RankedDocument(
-                rank=rank + 1,
-                document=documents[position],
-                score=number(ranking.block.activated[rank]),
-                raw_score=number(ranking.block.raw[rank]),
-                status=status_name(ranking.block.statuses[rank]),
-            )
-            for rank, position in enumerate(ranking.positions[window].tolist(), start=start)
-        ]
-        for ranking in rankings
+        _ranked(ranking, documents, _failures(result, ranking), start)
+        for result, ranking in zip(results, rankings, strict=True)
     ]
+
+
+def _ranked(
+    ranking: Ranking, documents: Mapping[int, Document], failures: Mapping[int, str], start: int
+) -> list[RankedDocument]:
+    return [
+        RankedDocument(
+            rank=start + place + 1,
+            document=documents[position],
+            score=number(ranking.block.activated[place]),
+            raw_score=number(ranking.block.raw[place]),
+            status=status_name(ranking.block.statuses[place]),
+            failure=failures.get(position, ""),
+        )
+        for place, position in enumerate(ranking.positions.tolist())
+    ]
+
+
+def _failures(result: QueryResult, ranking: Ranking) -> dict[int, str]:
+    failed = ranking.positions[ranking.block.statuses == FAILED].tolist()
+    return failure_codes(result, failed) if failed else {}
+
+
+def _ranking_parts(results: Sequence[QueryResult], start: int, limit: int | None) -> dict[int, Ranking]:
+    """By row, ranks start + 1 … start + limit: only these bytes are read, however many documents are ranked."""
+
+    def part(column: str, size: int) -> Substr:
+        length = None if limit is None else limit * size
+        return Substr(column, start * size + 1, length, output_field=BinaryField())
+
+    columns = [part(column, size) for column, size in RANKING_ARRAYS.items()]
+    rows = QueryResult.objects.filter(pk__in=[result.pk for result in results]).values_list("pk", *columns)
+    parts = {}
+    for pk, positions, raw, scores, statuses in rows:
+        block = ScoreBlock.of_bytes(raw, scores, statuses, (len(statuses),))
+        parts[pk] = Ranking(np.frombuffer(positions, POSITION), block)
+    return parts

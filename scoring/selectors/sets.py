@@ -15,12 +15,14 @@ from scoring.models.base import UploadedSet
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
     """The team's sets, with ``job_count`` where jobs refer to such sets. What can be long is left unread."""
     sets = model.objects.for_team(principal.team).defer("problems", "mapping", "error").select_related("created_by")
-    return (sets.annotate(job_count=Count("jobs")) if job_field(model) else sets).order_by("-created_at")
+    jobs = "stages__job" if model is RunSet else "jobs"
+    counted = sets.annotate(job_count=Count(jobs, distinct=True)) if job_field(model) else sets
+    return counted.order_by("-created_at")
 
 
 def job_field(model: type[UploadedSet]) -> str | None:
-    """The job's field that refers to sets of this kind; None where jobs do not."""
-    return next((field.name for field in Job._meta.concrete_fields if field.related_model is model), None)
+    """The path from a job to its sets of this kind; None where jobs have none."""
+    return {DocumentSet: "document_set", QueriesSet: "query_set", RunSet: "stages__run_set"}.get(model)
 
 
 def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
@@ -40,7 +42,7 @@ def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
     name = job_field(type(uploaded))
     if name is None:
         return Job.objects.none()
-    return Job.objects.filter(**{name: uploaded}).prefetch_related("stages__model")
+    return Job.objects.filter(**{name: uploaded}).distinct().prefetch_related("stages__model", "stages__run_set")
 
 
 def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -30,14 +34,42 @@ BLOCK_SIZES: Final = {
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
 }
 
+# Kinds that read each text by itself, whatever it is compared with.
+ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 
-# What is retrieved instead of scored costs little per query, whatever the number of documents.
-RETRIEVAL: Final = BlockSize(queries=256, documents=2**31 - 1)
+# What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well
+# at once.
+RETRIEVED_QUERIES: Final = 256
+RETRIEVED_CELLS: Final = 1 << 20
 
 
-def block_size(model: ScoringModel | None) -> BlockSize:
-    """``model`` None: a stage that retrieves."""
-    return BLOCK_SIZES[ModelKind(model.kind)] if model else RETRIEVAL
+# Lists of an encoder's candidates are scored together so far as their blocks hold about this many different documents.
+ENCODED_AT_ONCE: Final = 512
+
+
+def block_size(model: ScoringModel | None, *, candidates: int) -> BlockSize:
+    """``model`` None: a stage that retrieves up to so many ``candidates`` per query."""
+    if model is not None:
+        return BLOCK_SIZES[ModelKind(model.kind)]
+    candidates = max(candidates, 1)
+    return BlockSize(min(RETRIEVED_QUERIES, max(1, RETRIEVED_CELLS // candidates)), candidates)
+
+
+def candidate_block_size(model: ScoringModel, *, query_count: int, overlap: float) -> BlockSize:
+    """For lists of candidates: ``overlap`` says in how many lists a candidate is on average.
+
+    Who pays per pair has blocks of one query as always. An encoder encodes each document of a block once: the more the
+    lists overlap, the more ranks of all queries together make a block.
+    """
+    size = BLOCK_SIZES[ModelKind(model.kind)]
+    if size.queries == 1:
+        return size
+    queries = min(size.queries, query_count)
+    return BlockSize(queries, max(1, round(ENCODED_AT_ONCE * overlap / queries)))
+
+
+def encodes_texts(model: ScoringModel) -> bool:
+    return model.kind in ENCODERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +80,58 @@ class Block:
     document_count: int
 
 
-def blocks(*, query_count: int, document_count: int, size: BlockSize) -> Iterator[Block]:
-    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block."""
-    for query_start in range(0, query_count, size.queries):
-        for document_start in range(0, document_count, size.documents):
-            yield Block(
-                query_start,
-                min(size.queries, query_count - query_start),
-                document_start,
-                min(size.documents, document_count - document_start),
-            )
+def blocks(*, counts: npt.NDArray[np.int64], size: BlockSize) -> Iterator[Block]:
+    """The grid, query blocks outermost: the first queries are complete first. Every pair is in exactly one block.
+
+    ``counts`` int64 [Q]: candidates of each query. A row of blocks is as wide as the longest list in it.
+    """
+    for query_start in range(0, len(counts), size.queries):
+        own = counts[query_start : query_start + size.queries]
+        width: Any = own.max()
+        for document_start in range(0, int(width), size.documents):
+            documents = min(size.documents, int(width) - document_start)
+            yield Block(query_start, len(own), document_start, documents)
+
+
+def halves_by_documents(block: Block) -> tuple[Block, Block]:
+    half = (block.document_count + 1) // 2
+    rest = replace(block, document_start=block.document_start + half, document_count=block.document_count - half)
+    return replace(block, document_count=half), rest
+
+
+def halves_by_queries(block: Block) -> tuple[Block, Block]:
+    half = (block.query_count + 1) // 2
+    rest = replace(block, query_start=block.query_start + half, query_count=block.query_count - half)
+    return replace(block, query_count=half), rest
+
+
+def cut_anew(old: Iterable[Block], size: BlockSize) -> list[Block]:
+    """Blocks of ``size`` that cover exactly the pairs of ``old`` (which share none), the first queries first.
+
+    Neighbours are joined before, so that blocks may grow as well as shrink.
+    """
+    new = [
+        Block(
+            area.query_start + block.query_start,
+            block.query_count,
+            area.document_start + block.document_start,
+            block.document_count,
+        )
+        for area in _joined(_joined(old, along="document", across="query"), along="query", across="document")
+        for block in blocks(counts=np.full(area.query_count, area.document_count), size=size)
+    ]
+    return sorted(new, key=attrgetter("query_start", "document_start"))
+
+
+def _joined(old: Iterable[Block], *, along: str, across: str) -> list[Block]:
+    """Blocks that follow each other along one axis and are alike across it become one."""
+    alike = attrgetter(f"{across}_start", f"{across}_count")
+    span = attrgetter(f"{along}_start", f"{along}_count")
+    joined: list[Block] = []
+    for block in sorted(old, key=lambda block: (alike(block), span(block))):
+        start, count = span(block)
+        if joined and alike(joined[-1]) == alike(block) and sum(span(joined[-1])) == start:
+            joined[-1] = replace(joined[-1], **{f"{along}_count": span(joined[-1])[1] + count})
+        else:
+            joined.append(block)
+    return joined

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from django.db import models, transaction
+from django.db import connection, models, transaction
 
-from scoring.models import Transition
+from scoring.models import Job, Transition
 from scoring.states import may_move
 
 
@@ -55,13 +56,27 @@ def transition_record(
     reason: str = "",
     detail: dict[str, Any] | None = None,
 ) -> Transition:
-    """The log row of a move, unsaved: bulk moves insert many at once."""
+    """The log row of a move, unsaved."""
     return Transition(
         entity=instance._meta.model_name or "",
         entity_id=str(instance.pk),
+        job_id=instance.pk if isinstance(instance, Job) else getattr(instance, "job_id", None),
         from_state=old,
         to_state=to,
         actor=actor,
         reason=reason,
         detail=detail or {},
     )
+
+
+def transitions_record(
+    table: type[models.Model], ids: Sequence[int], old: str, to: str, *, job: Job, actor: str, reason: str
+) -> None:
+    """The log rows of a bulk move of parts of ``job``, in one statement however many there are."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {Transition._meta.db_table} "
+            "(entity, entity_id, job_id, from_state, to_state, actor, reason, detail) "
+            "SELECT %s, id::text, %s, %s, %s, %s, %s, '{}' FROM unnest(%s::bigint[]) AS id",
+            [table._meta.model_name, job.pk, old, to, actor, reason, list(ids)],
+        )

@@ -151,14 +151,8 @@ RETURNING state, hold,
 )
 
 
-def workers_mark_lost(*, watched: timedelta) -> int:
-    """The reconciler's part: silent workers are lost, and after GONE_AFTER gone. Their placements no longer count.
-
-    Only of a silence that somebody listened to: a reconciler that was away itself (``watched`` is how long it has been
-    here without a gap) knows nothing yet.
-    """
-    if watched < liveness():
-        return 0
+def workers_mark_lost() -> int:
+    """The reconciler's part: silent workers are lost, and after GONE_AFTER gone. Their placements no longer count."""
     silent = Worker.objects.filter(state__in=ALIVE_STATES, heartbeat_at__lt=Now() - liveness())
     lost = sum(
         transition(

@@ -25,13 +25,16 @@ register = template.Library()
 
 # The look of a state; the text is what tells, the tone only helps.
 TONES: dict[str, str] = {
+    JobState.SCHEDULED: "wait",
     JobState.QUEUED: "wait",
+    JobState.PAUSED: "wait",
     JobState.RUNNING: "live",
     JobState.CANCELLING: "warn",
     JobState.FINALIZING: "live",
     JobState.COMPLETED: "ok",
     JobState.COMPLETED_WITH_ERRORS: "warn",
     JobState.CANCELLED: "",
+    JobState.EXPIRED: "warn",
     JobState.FAILED: "bad",
     ModelState.REGISTERED: "wait",
     ModelState.TESTING: "live",

@@ -10,7 +10,7 @@ from django.db.models import Q
 from django.template.defaultfilters import filesizeformat
 
 from assay.api.principal import Principal
-from scoring.models import DocumentSet, JudgementSet, QuerySet, ScoringModel
+from scoring.models import JudgementSet, ScoringModel
 from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.models import models_served
 from scoring.states import SetState
@@ -35,28 +35,6 @@ class SetChoice(forms.ModelChoiceField):
 
     def label_from_instance(self, obj: Any) -> str:
         return f"{obj.name} — {obj.counts.get('kept', 0):,} rows"
-
-
-class JobForm(forms.Form):
-    document_set = SetChoice(DocumentSet.objects.none(), empty_label="Choose a document set")
-    query_set = SetChoice(QuerySet.objects.none(), empty_label="Choose a query set")
-    model = forms.ModelChoiceField(ScoringModel.objects.none(), widget=forms.RadioSelect, empty_label=None)
-    top_k = forms.IntegerField(
-        label="Documents kept per query",
-        required=False,
-        min_value=1,
-        max_value=2**31 - 1,
-        help_text="Empty keeps the whole ranking.",
-    )
-    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100; higher runs first.")
-    name = forms.CharField(required=False, max_length=200, help_text="Empty: made from the sets and the model.")
-    form_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
-
-    def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["document_set"].queryset = ready_sets(DocumentSet, principal)  # type: ignore[attr-defined]
-        self.fields["query_set"].queryset = ready_sets(QuerySet, principal)  # type: ignore[attr-defined]
-        self.fields["model"].queryset = models_served()  # type: ignore[attr-defined]
 
 
 class EvaluationForm(forms.Form):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.core.paginator import Paginator
 from django.db.models import Sum
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.generic.base import View
 
@@ -18,16 +19,19 @@ from audit.services import audit_record
 from scoring.export.results import export_of
 from scoring.models import Job, Query, Stage
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
-from scoring.selectors.jobs import JobProgress, chunk_problems, job_log, job_progress, results_of
-from scoring.services.jobs import STOPPABLE
-from scoring.states import ChunkState, ItemStatus, JobState
+from scoring.selectors.job_events import KINDS, log_page
+from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
+from scoring.services.job_control import PAUSABLE
+from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
+from scoring.web.job_actions import JobChangeForm, change_form
 from scoring.web.jobs import job_or_404
 from scoring.web.results import ResultsPage, results_page
 
 PROBLEMS_SHOWN = 50
 QUERIES_PER_PAGE = 50
+LOG_KINDS = {"main": "What matters", "problems": "Problems", "all": "Everything"}
 STRIP_ORDER = (ChunkState.DONE, ChunkState.LEASED, ChunkState.FAILED, ChunkState.CANCELLED, ChunkState.PENDING)
 MEANINGS = {
     "nDCG@10": "graded relevance of the first ten, discounted by rank; 1 is the ideal order",
@@ -42,12 +46,18 @@ class JobPage:
     """What every view of a job shows above its own part."""
 
     job: Job
+    stage: Stage  # whose ranking is shown
     progress: JobProgress
     kept: int
 
     @property
-    def stage(self) -> Stage:
-        return self.job.last_stage
+    def stages(self) -> list[Stage]:
+        return list(self.job.stages.all())
+
+    @property
+    def stage_query(self) -> str:
+        """Keeps the stage from one address to the next; nothing where it is the last one anyway."""
+        return "" if self.stage.index == self.job.last_stage.index else f"?stage={self.stage.index}"
 
     @property
     def ended(self) -> bool:
@@ -55,7 +65,27 @@ class JobPage:
 
     @property
     def cancellable(self) -> bool:
-        return self.job.state in STOPPABLE
+        return self.job.state in STOPPABLE_JOB_STATES
+
+    @property
+    def pausable(self) -> bool:
+        return self.job.state in PAUSABLE
+
+    @property
+    def resumable(self) -> bool:
+        return self.job.state == JobState.PAUSED
+
+    @property
+    def retriable(self) -> bool:
+        return self.job.state in RETRIABLE_JOB_STATES
+
+    @property
+    def max_error_percent(self) -> str:
+        return f"{self.job.max_error_rate:.4%}".removesuffix("%").rstrip("0").removesuffix(".")
+
+    @property
+    def change_form(self) -> JobChangeForm:
+        return change_form(self.job)
 
     @property
     def measurable(self) -> bool:
@@ -87,8 +117,19 @@ class JobPage:
         return [(status, pairs.get(status, 0)) for status in ItemStatus]
 
 
-def job_page(job: Job) -> JobPage:
-    return JobPage(job, job_progress(job), results_of(job.last_stage).aggregate(kept=Sum("kept"))["kept"] or 0)
+def job_page(job: Job, stage: Stage) -> JobPage:
+    return JobPage(job, stage, job_progress(job), results_of(stage).aggregate(kept=Sum("kept"))["kept"] or 0)
+
+
+def stage_or_404(request: HttpRequest, job: Job) -> Stage:
+    """The stage that the address names, else the last one."""
+    given = request.GET.get("stage")
+    if given is not None and not (given.isdecimal() and len(given) < 4):
+        raise Http404
+    try:
+        return job_stage(job, None if given is None else int(given))
+    except AssayError as error:
+        raise Http404 from error
 
 
 class JobView(PrincipalMixin, View):
@@ -99,11 +140,12 @@ class JobView(PrincipalMixin, View):
     template_name: ClassVar[str]
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
-        page = job_page(job_or_404(self, pk))
+        job = job_or_404(self, pk)
+        page = job_page(job, stage_or_404(request, job))
         return render(request, self.template_name, {"page": page, "tab": self.tab, "view": self, **self.context(page)})
 
     def context(self, page: JobPage) -> dict[str, Any]:
-        return _details(page)
+        return _details(page, self.request.GET)
 
 
 class JobDetailView(JobView):
@@ -114,7 +156,7 @@ class JobDetailView(JobView):
 
     def context(self, page: JobPage) -> dict[str, Any]:
         if not (page.ended and page.kept):
-            return _details(page)
+            return _details(page, self.request.GET)
         results: ResultsPage = results_page(page.stage, self.request.GET)
         return {"results": results}
 
@@ -165,8 +207,9 @@ class JobProgressView(PrincipalMixin, View):
     required_scope: ClassVar[str] = Scope.JOBS
 
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
-        page = job_page(job_or_404(self, pk))
-        context = {"page": page, "polled": True, **_details(page)}
+        job = job_or_404(self, pk)
+        page = job_page(job, job.last_stage)
+        context = {"page": page, "polled": True, **_details(page, request.GET)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
 
 
@@ -175,15 +218,23 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        lines, content_type, file_name = export_of(job.last_stage, export_format)
+        lines, content_type, file_name = export_of(stage_or_404(request, job), export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
         response = StreamingHttpResponse(lines, content_type=content_type)
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'
         return response
 
 
-def _details(page: JobPage) -> dict[str, Any]:
+def _details(page: JobPage, query: QueryDict) -> dict[str, Any]:
+    """The log and the chunks that came back. ``?log=`` names the kind of events, ``?before=`` where to go on."""
+    kind = query.get("log", "main")
+    before = query.get("before", "")
     return {
-        "log": job_log(page.job),
+        "log": log_page(
+            page.job,
+            kind=kind if kind in KINDS else "main",
+            before=int(before) if re.fullmatch("[0-9]{1,18}", before, re.ASCII) else None,
+        ),
+        "log_kinds": LOG_KINDS,
         "problems": chunk_problems(page.job).select_related("lease_owner")[:PROBLEMS_SHOWN],
     }

@@ -10,7 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 
 from scoring.models import QueryResult, Stage
-from scoring.selectors.jobs import RankedDocument, Ranking, ranked_documents, results_of
+from scoring.selectors.jobs import RankedDocument, previous_ranks, previous_stage, ranked_documents, results_of
 
 QUERIES_PER_PAGE = 25
 HITS_PER_PAGE = 10
@@ -18,10 +18,20 @@ HITS_PER_PAGE = 10
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """``share``: the score in percent of the query's best one, for the bar."""
+    """``share``: the score in percent of the query's best one, for the bar. ``before``: its rank in another stage."""
 
     document: RankedDocument
     share: float
+    before: int | None
+
+    @property
+    def change(self) -> int:
+        """By how many ranks it went up; down: below 0."""
+        return self.before - self.document.rank if self.before else 0
+
+    @property
+    def moved(self) -> int:
+        return abs(self.change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class ResultsPage:
     hits: list[Hit]
     before: int | None
     after: int | None
+    previous: Stage | None  # the ranking that ``Hit.before`` is of
 
 
 def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
@@ -46,11 +57,12 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
     wanted = int(position) if position.isdecimal() and len(position) < 10 else None
     chosen = _chosen(stage, queries, wanted)
     if chosen is None:
-        return ResultsPage(search, queries, None, None, [], None, None)
+        return ResultsPage(search, queries, None, None, [], None, None, None)
     ranks = Paginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
     positions = listed.order_by("query_position").values_list("query_position", flat=True)
     return ResultsPage(
         search=search,
+        previous=previous_stage(stage),
         queries=queries,
         chosen=chosen,
         ranks=ranks,
@@ -61,7 +73,7 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
 
 
 def _queries(stage: Stage, search: str) -> QuerySet[QueryResult]:
-    listed = results_of(stage).defer("positions", "raw_scores", "scores", "statuses").order_by("query_position")
+    listed = results_of(stage).order_by("query_position")
     return (
         listed.filter(Q(query__text__icontains=search) | Q(query__external_id__icontains=search)) if search else listed
     )
@@ -73,14 +85,16 @@ def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult
     position = wanted if wanted is not None else getattr(first, "query_position", None)
     if position is None:
         return None
-    return results_of(stage).select_related("stage__job").filter(query_position=position).first()
+    return results_of(stage).select_related("stage__job", "stage__source").filter(query_position=position).first()
 
 
 def _hits(result: QueryResult, *, start: int) -> list[Hit]:
-    best = float(Ranking.of(result).block.activated[0]) if result.scored else 0.0
+    ranked = ranked_documents(result, start=start, limit=HITS_PER_PAGE)
+    first = ranked[:1] if start == 0 else ranked_documents(result, limit=1)
+    best = (first[0].score if first else None) or 0.0
+    before = previous_ranks(result.stage, [result], [ranked])
     return [
-        Hit(document, _share(document.score, best))
-        for document in ranked_documents(result, start=start, limit=HITS_PER_PAGE)
+        Hit(row, _share(row.score, best), before.get((result.query_position, row.document.position))) for row in ranked
     ]
 
 

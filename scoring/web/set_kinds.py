@@ -36,7 +36,8 @@ class SetKind:
 
     @property
     def job_field(self) -> str | None:
-        return job_field(self.model)
+        path = job_field(self.model)
+        return path and path.rpartition("__")[2]
 
     def __str__(self) -> str:
         return self.slug

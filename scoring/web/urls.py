@@ -2,7 +2,19 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from scoring.web import home, job_page, jobs, models, playground, score_requests, sets, uploads, workers
+from scoring.web import (
+    home,
+    job_actions,
+    job_new,
+    job_page,
+    jobs,
+    models,
+    playground,
+    score_requests,
+    sets,
+    uploads,
+    workers,
+)
 from scoring.web.set_kinds import SetKindConverter
 
 register_converter(SetKindConverter, "set_kind")
@@ -15,13 +27,19 @@ urlpatterns = [
     path("running/", home.RunningJobsView.as_view(), name="running"),
     path("samples/", home.SamplesView.as_view(), name="samples"),
     path("jobs/", jobs.JobListView.as_view(), name="job_list"),
-    path("jobs/new/", jobs.JobNewView.as_view(), name="job_new"),
-    path("jobs/new/size/", jobs.JobSizeView.as_view(), name="job_size"),
+    path("jobs/new/", job_new.JobNewView.as_view(), name="job_new"),
+    path("jobs/new/size/", job_new.JobSizeView.as_view(), name="job_size"),
     path("jobs/<uuid:pk>/", job_page.JobDetailView.as_view(), name="job_detail"),
     path("jobs/<uuid:pk>/details/", job_page.JobDetailsView.as_view(), name="job_details"),
     path("jobs/<uuid:pk>/evaluation/", job_page.JobEvaluationView.as_view(), name="job_evaluation"),
     path("jobs/<uuid:pk>/progress/", job_page.JobProgressView.as_view(), name="job_progress"),
-    path("jobs/<uuid:pk>/cancel/", jobs.JobCancelView.as_view(), name="job_cancel"),
+    *(
+        path(f"jobs/<uuid:pk>/{move}/", job_actions.JobMoveView.as_view(move=move), name=f"job_{move}")
+        for move in job_actions.MOVES
+    ),
+    path("jobs/<uuid:pk>/change/", job_actions.JobChangeView.as_view(), name="job_change"),
+    path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
+    path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
     re_path(
         r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|trec)/$",
         job_page.JobExportView.as_view(),

@@ -7,17 +7,21 @@ import io
 import json
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import ir_measures
 import pytest
+from django.utils import timezone
 from ir_measures import RR, nDCG
+from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from audit.models import AuditEvent
 from scoring.models import Chunk, Job, ScoringModel, Worker
+from scoring.services.chunks import chunk_give_back, chunk_lease
 from scoring.services.finalize import jobs_advance
-from scoring.states import ChunkState, JobState, ModelState
+from scoring.states import ChunkCause, ChunkState, JobState, ModelState
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
 from tests.api.schema import check
 
@@ -135,7 +139,8 @@ def test_results_are_paged_by_query(api: APIClient, ended: Job) -> None:
     assert (first["query_id"], first["query"], first["kept"], first["scored"]) == ("q1", "first", 70, 69)
     assert [row["document_id"] for row in first["documents"]] == ["d0", "d7", "d14"]
     assert first["documents"][0] == {
-        "rank": 1, "index": 0, "document_id": "d0", "score": 2.5, "raw_score": 2.5, "status": "ok",
+        "rank": 1, "previous_rank": None, "index": 0, "document_id": "d0", "score": 2.5, "raw_score": 2.5,
+        "status": "ok",
     }  # fmt: skip
     second = check(api.get(page["next"]))
     assert [row["query_id"] for row in second["results"]] == ["q2"] and second["next"] is None
@@ -244,3 +249,141 @@ def test_lists_take_a_constant_number_of_queries(
         assert len(api.get("/api/v1/jobs").json()["results"]) == 6
     with django_assert_max_num_queries(6):  # beside them the job with its stages, the rankings, all their documents
         assert len(get(api, ended, "/results", top_k=50).json()["results"]) == 2
+
+
+def post(api: APIClient, job: Any, move: str, **headers: str) -> Any:
+    return api.post(f"/api/v1/jobs/{job['id'] if isinstance(job, dict) else job.pk}/{move}", headers=headers)
+
+
+def test_a_job_is_steered(api: APIClient, submit: SubmitJob, worker: Worker) -> None:
+    job = submit(complete_within=3600, max_error_rate=0.25)
+    assert (job["complete_within"], job["max_error_rate"], job["attempt"]) == (3600, 0.25, 1)
+    assert job["expires_at"] > job["queued_at"]
+    paused = check(post(api, job, "pause"), method="post")
+    assert paused["state"] == "paused" and paused["progress"]["waiting"] == "paused"
+    assert paused["progress"]["reason"] == "it was paused by token tests"
+    assert check(post(api, job, "resume"), method="post")["state"] == "queued"
+    refused(post(api, job, "retry"), 409, "job_not_retriable")
+    post(api, job, "cancel")
+    assert jobs_advance() == 1
+    again = check(post(api, job, "retry"), method="post")
+    assert (again["state"], again["attempt"], again["end_reason"]) == ("queued", 2, "")
+    run_chunks(worker)
+    jobs_advance()
+    assert check(get(api, job))["state"] == "completed"
+    refused(post(api, job, "retry"), 409, "job_not_retriable")
+
+
+def test_a_clone_has_its_own_key(api: APIClient, ended: Job) -> None:
+    first = post(api, ended, "clone", **{"Idempotency-Key": "c"})
+    again = post(api, ended, "clone", **{"Idempotency-Key": "c"})
+    assert (first.status_code, again.status_code) == (201, 200)
+    body = check(first, method="post")
+    assert body["cloned_from"] == str(ended.pk) and body["id"] == check(again, method="post")["id"]
+    assert first["Location"].endswith(body["id"])
+    listed = check(api.get("/api/v1/jobs", {"cloned_from": str(ended.pk)}))["results"]
+    assert [row["id"] for row in listed] == [body["id"]]
+
+
+def test_a_job_is_changed_and_deleted(api: APIClient, submit: SubmitJob, ended: Job) -> None:
+    job = submit()
+    body = {"priority": 7, "name": "urgent", "complete_within": 60}
+    changed = check(api.patch(f"/api/v1/jobs/{job['id']}", body), method="patch")
+    assert {name: changed[name] for name in body} == body and changed["expires_at"]
+    refused(api.delete(f"/api/v1/jobs/{job['id']}"), 409, "job_not_ended")
+    refused(api.patch(f"/api/v1/jobs/{ended.pk}", {"priority": 7}), 409, "job_ended")
+    assert check(api.patch(f"/api/v1/jobs/{ended.pk}", {"name": "kept"}), method="patch")["name"] == "kept"
+    assert api.delete(f"/api/v1/jobs/{ended.pk}").status_code == 204
+    assert api.get(f"/api/v1/jobs/{ended.pk}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"priority": 101}, "max_value", "priority"),
+        ({"priority": "7"}, "invalid", "priority"),
+        ({"priority": None}, "null", "priority"),
+        ({"name": "  "}, "bad_name", "name"),
+        ({"name": "x" * 201}, "max_length", "name"),
+        ({"complete_within": 0}, "min_value", "complete_within"),
+        ({"state": "completed"}, "unknown_field", "state"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(
+    api: APIClient, submit: SubmitJob, fields: dict[str, Any], code: str, param: str
+) -> None:
+    refused(api.patch(f"/api/v1/jobs/{submit()['id']}", fields), 422, code, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"start_at": "tomorrow"}, "invalid", "start_at"),
+        ({"start_at": 5}, "invalid", "start_at"),
+        ({"start_at": "2999-01-01T00:00:00Z"}, "bad_start_at", "start_at"),
+        ({"complete_within": 0}, "min_value", "complete_within"),
+        ({"complete_within": 2.5}, "invalid", "complete_within"),
+        ({"complete_within": 10**9}, "bad_complete_within", "complete_within"),
+        ({"max_error_rate": 1.5}, "max_value", "max_error_rate"),
+        ({"max_error_rate": -0.1}, "min_value", "max_error_rate"),
+        ({"max_error_rate": "0.5"}, "invalid", "max_error_rate"),
+    ],
+)
+def test_times_and_shares_that_cannot_be_are_refused(
+    api: APIClient, submit: SubmitJob, fields: dict[str, Any], code: str, param: str
+) -> None:
+    good = submit()
+    body = {"document_set": good["document_set"]["id"], "query_set": good["query_set"]["id"], **fields}
+    refused(api.post("/api/v1/jobs", body), 422, code, param)
+    assert Job.objects.count() == 1
+
+
+def test_a_key_belongs_to_the_whole_request(api: APIClient, submit: SubmitJob) -> None:
+    job = submit()
+    sets = {"document_set": job["document_set"]["id"], "query_set": job["query_set"]["id"]}
+    body = {**sets, "model": "late", "complete_within": 60}
+    first = api.post("/api/v1/jobs", body, headers={"Idempotency-Key": "k"}).json()
+    api.patch(f"/api/v1/jobs/{first['id']}", {"complete_within": 90, "name": "renamed"})
+    again = api.post("/api/v1/jobs", body, headers={"Idempotency-Key": "k"})
+    assert again.status_code == 200 and again.json()["id"] == first["id"]
+    for changed in ({"complete_within": 61}, {"max_error_rate": 1}, {"start_at": "2020-01-01T00:00:00Z"}):
+        other = api.post("/api/v1/jobs", {**body, **changed}, headers={"Idempotency-Key": "k"})
+        refused(other, 409, "idempotency_conflict", "Idempotency-Key")
+
+
+def test_a_scheduled_job_waits(api: APIClient, submit: SubmitJob) -> None:
+    at = (timezone.now() + timedelta(days=1)).isoformat()
+    job = submit(start_at=at, complete_within=60)
+    assert (job["state"], job["expires_at"], job["progress"]["waiting"]) == ("scheduled", None, "scheduled")
+
+
+def test_over_a_limit_is_a_429_that_names_it(api: APIClient, submit: SubmitJob, settings: Settings) -> None:
+    settings.PAIRS_OPEN_PER_USER = 200
+    job = submit()
+    response = post(api, job, "clone")
+    assert response.status_code == 429
+    error = check(response, method="post")["error"]
+    assert error["code"] == "open_pairs_limit" and error["type"] == "rate_limit_error"
+    assert (error["limit"], error["allowed"], error["used"], error["asked"]) == ("open_pairs", 200, 140, 140)
+
+
+def test_the_events_tell_of_every_part(api: APIClient, submit: SubmitJob, worker: Worker) -> None:
+    job = submit()
+    chunk = chunk_lease(worker=worker)
+    assert chunk is not None
+    chunk_give_back(chunk=chunk, actor="worker:worker-1", cause=ChunkCause.ITEM_ERROR, error="It is poisoned.")
+    run_chunks(worker)
+    jobs_advance()
+    events = check(get(api, job, "/events", page_size=500))["results"]
+    assert [row["id"] for row in events] == sorted((row["id"] for row in events), reverse=True)
+    assert {row["entity"] for row in events} == {"job", "stage", "chunk"}
+    assert (events[0]["what"], events[0]["to_state"]) == ("job", "completed")
+    (problem,) = check(get(api, job, "/events", problems="true"))["results"]
+    assert (problem["what"], problem["to_state"], problem["worker"]) == ("stage 1, chunk 0", "pending", "worker-1")
+    assert (problem["reason"], problem["attempt"], problem["error"]) == ("item_error", 1, "It is poisoned.")
+    first = check(get(api, job, "/events", page_size=3, entity="chunk", worker="worker-1"))
+    second = check(api.get(first["next"]))
+    assert len(first["results"]) == 3 and {row["entity"] for row in second["results"]} == {"chunk"}
+    assert not {row["id"] for row in first["results"]} & {row["id"] for row in second["results"]}
+    assert get(api, job, "/events", entity="model").status_code == 422
+    assert get(api, job, "/events", problem="true").status_code == 422

@@ -72,11 +72,11 @@ def test_what_was_dumped_is_restored_whole(stack: Stack, empty_database: str, tm
         )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=stack.client.headers) as client:
-                wait_for(lambda: _answers(client), seconds=60, what="the web server on the restored database")
+                wait_for(lambda: _answers(client), seconds=180, what="the web server on the restored database")
                 assert result_pages(client, job) == result_pages(stack.client, job)
         finally:
             web.terminate()
-            web.wait(30)
+            web.wait(180)
     # The restored database goes on where the other stood: ids are given out anew, and what must not be is refused.
     with (
         psycopg.connect(empty_database) as link,

@@ -42,7 +42,7 @@ def test_the_lines_that_make_secrets_make_what_production_accepts(tmp_path: Path
     }
     command = manage_command("check", "--deploy", "--fail-level", "WARNING")
     result = subprocess.run(
-        command, env=env.for_child(environment | given), capture_output=True, text=True, timeout=60, check=False
+        command, env=env.for_child(environment | given), capture_output=True, text=True, timeout=300, check=False
     )
     assert result.returncode == 0, result.stderr
 

@@ -30,7 +30,7 @@ def running(command: list[str], environment: Environment, log: Path) -> Iterator
             yield process
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(180)
 
 
 def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_pat
                 "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = "
                 "(SELECT oid FROM pg_database WHERE datname = current_database())"
             )
-            wait_for(lambda: link.execute(waiting).fetchone() == (2,), seconds=60, what="both at the lock")
+            wait_for(lambda: link.execute(waiting).fetchone() == (2,), seconds=180, what="both at the lock")
             link.rollback()
             assert (first.wait(120), second.wait(120)) == (0, 0), [log.read_text() for log in logs]
         applied = [log.read_text().count("Applying ") for log in logs]
@@ -70,7 +70,7 @@ def test_a_database_that_is_not_there_gives_a_sentence(command: tuple[str, ...],
         env=env.for_child(environment),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 1
@@ -88,7 +88,7 @@ def test_web_and_processes_wait_for_the_migration_and_say_so(environment: Enviro
     ):
         for name in ("reconciler", "worker-1"):
             said = "run `manage.py migrate`"
-            wait_for(lambda: said in logs[name].read_text(), seconds=60, what=f"the sentence of {name}")  # noqa: B023
+            wait_for(lambda: said in logs[name].read_text(), seconds=180, what=f"the sentence of {name}")  # noqa: B023
             assert "not reached the database yet" in str(pulse_problem(name, data_dir=tmp_path))
         ready = f"http://127.0.0.1:{port}/readyz"
         answer = httpx.get(ready)
@@ -102,13 +102,13 @@ def test_web_and_processes_wait_for_the_migration_and_say_so(environment: Enviro
         manage(environment, "migrate", "--verbosity=0")
         wait_for(lambda: httpx.get(ready).is_success, what="readiness")
         for name in ("reconciler", "worker-1"):
-            wait_for(lambda: pulse_problem(name, data_dir=tmp_path) is None, seconds=60, what=name)  # noqa: B023
+            wait_for(lambda: pulse_problem(name, data_dir=tmp_path) is None, seconds=180, what=name)  # noqa: B023
 
 
 def test_a_waiting_process_ends_when_it_is_told_to(environment: Environment, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with running(manage_command("reconciler"), environment, log) as process:
-        wait_for(lambda: "waiting for the database" in log.read_text(), seconds=60)
+        wait_for(lambda: "waiting for the database" in log.read_text(), seconds=180)
         started = time.monotonic()
         process.terminate()
         assert process.wait(30) == 0

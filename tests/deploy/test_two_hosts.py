@@ -71,7 +71,7 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
             "DATA_DIR": str(tmp_path / "far"),
         }
         here = {**near, "DATABASE_URL": local, "REDIS_URL": f"redis://{pair.address_here}:6379/0"}
-        wait_for(lambda: _accepts(local), seconds=60, what="PostgreSQL")
+        wait_for(lambda: _accepts(local), seconds=180, what="PostgreSQL")
         pair.far.start("worker", manage_command("gpu_worker", "--name", "far"), far)  # it waits for the migration
         manage(here, "migrate", "--verbosity=0")
         token = manage(here, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
@@ -81,7 +81,7 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
         with httpx.Client(
             base_url=f"http://{pair.address_here}:8000", headers={"Authorization": f"Bearer {token}"}, timeout=120
         ) as client:
-            wait_for(lambda: _ready(client), seconds=60, what="the web server")
+            wait_for(lambda: _ready(client), seconds=180, what="the web server")
             wait_for(lambda: rows.alive() == ["far"], seconds=120, what="the worker on the other host")
             yield Apart(client, rows, pair.cable, pair.far.log_path("worker"))
         rows.close()

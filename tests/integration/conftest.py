@@ -18,15 +18,17 @@ from scoring.models import DocumentSet, Job, QuerySet, ScoringModel, Worker
 from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.services.workers import WorkerNews, worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
+from workers.bm25_indexes import Bm25Indexes
 from workers.engine import Engine
 from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
+from workers.retrieval import Retriever
 
 MakeWorker = Callable[..., Worker]
 MakeJob = Callable[..., Job]
@@ -84,7 +86,9 @@ def make_job(principal: Principal) -> MakeJob:
 
 def _import(principal: Principal, kind: str, content: str) -> UploadedSet:
     file = io.BytesIO(content.encode())
-    uploaded, _ = set_import(principal=principal, kind_name=kind, name=kind, file=file, file_name=f"{kind}.csv")
+    uploaded, _ = set_import(
+        principal=principal, kind_name=kind, name=kind, file=file, file_name=f"{kind}.csv", use_existing=True
+    )
     return uploaded
 
 
@@ -108,7 +112,8 @@ def rig(
     worker = make_worker()
     batch: Batch
     host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())
-    batch = Batch(host=host, engine=engine, worker=worker)
+    retriever = Retriever(Bm25Indexes(tmp_path / "bm25", limit=1 << 30))
+    batch = Batch(host=host, engine=engine, retriever=retriever, worker=worker)
 
     def news(now: WorkerNews, before: WorkerNews | None) -> None:
         host.wake()

@@ -64,15 +64,19 @@ def submitted(
 ) -> dict[str, Any]:
     """A job of that many chunks: 64 documents each, of ``length`` words. Few of them differ, and what is known need not
     be encoded, unless they are to be ``distinct``."""
-    texts = (text(n, length) + (f" {n}" if distinct else "") for n in range(64 * chunks))
-    documents = "".join(json.dumps({"id": n, "text": each}) + "\n" for n, each in enumerate(texts))
-    asked = "".join(json.dumps({"id": n, "text": text(3 * n + 1, 5)}) + "\n" for n in range(queries))
+    texts = [text(n, length) + (f" {n}" if distinct else "") for n in range(64 * chunks)]
+    return submitted_texts(client, model, documents=texts, queries=[text(3 * n + 1, 5) for n in range(queries)])
+
+
+def submitted_texts(client: httpx.Client, model: str, *, documents: list[str], queries: list[str]) -> dict[str, Any]:
+    """A job over these texts, whose ids are their places."""
     sets = {}
-    for kind, content in (("document", documents), ("query", asked)):
+    for kind, texts in (("document", documents), ("query", queries)):
+        content = "".join(json.dumps({"id": n, "text": each}) + "\n" for n, each in enumerate(texts))
         upload = client.post(
             f"/api/v1/{kind}-sets",
             files={"file": (f"{kind}.jsonl", content.encode())},
-            data={"name": f"{kind} {chunks}", "use_existing": "true"},
+            data={"name": f"{kind} {len(texts)}", "use_existing": "true"},
         )
         sets[f"{kind}_set"] = checked(upload)["id"]
     return checked(client.post("/api/v1/jobs", json={"model": model, **sets}))

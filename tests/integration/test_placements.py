@@ -220,8 +220,7 @@ def test_what_was_on_a_lost_worker_counts_no_more(model: ScoringModel, make_work
     assert [found.worker_name for found in placements_ready(model)] == ["worker-1"]
     Worker.objects.filter(pk=lost.pk).update(heartbeat_at=Now() - HOUR)
     assert placements_ready(model) == []
-    assert workers_mark_lost(watched=timedelta()) == 0, "nobody has listened"
-    assert workers_mark_lost(watched=HOUR) == 1
+    assert workers_mark_lost() == 1
     placements_reconcile()
     row.refresh_from_db()
     assert (row.state, row.claimed_bytes) == (PlacementState.UNKNOWN, 0)
@@ -259,7 +258,7 @@ def test_a_worker_under_maintenance_is_not_lost_and_keeps_its_pins(
     placement_move(placement=row, to=PlacementState.DRAINING, reason="maintenance")
     placement_move(placement=row, to=PlacementState.WANTED, reason="maintenance")
     Worker.objects.filter(pk=worker.pk).update(heartbeat_at=Now() - HOUR)
-    assert workers_mark_lost(watched=HOUR) == 0
+    assert workers_mark_lost() == 0
     placements_reconcile()
     assert [found.worker for found in Placement.objects.all()] == [worker]
     assert placements_ready(model) == []

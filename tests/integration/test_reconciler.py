@@ -8,18 +8,18 @@ from datetime import timedelta
 
 import pytest
 import redis
+from django.conf import settings
 from django.db import connection
 from django.db.models.functions import Now
-from pytest_django import Settings
 
 from assay.api.principal import Principal
 from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
 from scoring.services.chunks import chunk_complete, chunk_lease
-from scoring.services.jobs import job_cancel
+from scoring.services.job_control import job_cancel
 from scoring.services.registry import self_test_claim, self_test_finish, self_tests_interrupted
-from scoring.states import ChunkState, JobState, ModelState, WorkerState
+from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
 from tests.integration.conftest import MakeJob, MakeWorker
 from tests.integration.test_leases import expire, lease, scores
 from workers.reconcile import ADVISORY_LOCK, Reconciler
@@ -37,15 +37,39 @@ def complete_all(worker: Worker) -> None:
         assert chunk_complete(chunk=chunk, worker=worker, block=scores(chunk), report={"backend": "cpu"})
 
 
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+STEP = 5.0  # seconds between ticks: shorter than a gap
+
+
+def watchful() -> tuple[Reconciler, Clock]:
+    """A reconciler that has been here without a gap for long enough to judge others."""
+    clock = Clock()
+    reconciler = Reconciler(clock)
+    tick_on(reconciler, clock)
+    return reconciler, clock
+
+
+def tick_on(reconciler: Reconciler, clock: Clock) -> None:
+    """For one lease time."""
+    for _ in range(int(settings.LEASE_SECONDS / STEP) + 1):
+        reconciler.tick()
+        clock.now += STEP
+
+
 def silence(*workers: Worker) -> None:
-    Worker.objects.filter(pk__in=[worker.pk for worker in workers]).update(heartbeat_at=Now() - timedelta(minutes=5))
-
-
-def watching() -> Reconciler:
-    """One that has been listening for long enough to know who is silent."""
-    reconciler = Reconciler()
-    reconciler._watching_since -= 3600
-    return reconciler
+    """These have not been heard of lately, all others have, however long the test takes."""
+    silent = [worker.pk for worker in workers]
+    Worker.objects.filter(pk__in=silent).update(heartbeat_at=Now() - timedelta(minutes=5))
+    Worker.objects.exclude(pk__in=silent).update(heartbeat_at=Now() + timedelta(hours=1))
 
 
 def test_two_reconcilers_end_a_job_once(model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker) -> None:
@@ -97,29 +121,45 @@ def test_a_cancelled_job_ends_without_any_worker(
 def test_one_silent_worker_of_three_is_lost(model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker) -> None:
     make_job(model)
     workers = [make_worker(f"worker-{n}") for n in range(3)]
+    reconciler, _ = watchful()
     expire(lease(workers[0]))
     silence(workers[0])
-    Reconciler().tick()  # has just begun to listen: it cannot know
-    assert not Worker.objects.filter(state=WorkerState.LOST).exists()
-    watching().tick()
+    reconciler.tick()
     states = dict(Worker.objects.values_list("name", "state"))
     assert states == {"worker-0": WorkerState.LOST, "worker-1": WorkerState.READY, "worker-2": WorkerState.READY}
     assert not Chunk.objects.filter(state=ChunkState.LEASED).exists()
 
 
-def test_when_most_workers_fall_silent_at_once_it_waits(
-    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker, settings: Settings
+def test_after_a_gap_of_its_own_it_judges_nobody(
+    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker
 ) -> None:
     make_job(model)
     workers = [make_worker(f"worker-{n}") for n in range(3)]
+    reconciler, clock = watchful()
+    expire(lease(workers[0]))
+    make_worker(workers[0].name, worker_id=workers[0].pk)
+    silence(workers[1])
+    clock.now += settings.LEASE_SECONDS  # away, or without the database
+    reconciler.tick()
+    assert not Worker.objects.filter(state=WorkerState.LOST).exists()
+    assert list(Chunk.objects.exclude(cause="").values_list("attempts", "cause")) == [(0, ChunkCause.WORKER_LOST)]
+    tick_on(reconciler, clock)
+    assert Worker.objects.get(state=WorkerState.LOST) == workers[1]
+
+
+def test_when_most_workers_fall_silent_at_once_it_waits(
+    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker
+) -> None:
+    make_job(model)
+    workers = [make_worker(f"worker-{n}") for n in range(3)]
+    reconciler, clock = watchful()
     expire(lease(workers[0]))
     silence(*workers[:2])
-    reconciler = watching()
     reconciler.tick()
     assert not Worker.objects.filter(state=WorkerState.LOST).exists()
     assert Chunk.objects.filter(state=ChunkState.LEASED).exists()
-    settings.LEASE_SECONDS = 0  # the lease time is over
-    reconciler.tick()
+    clock.now += STEP
+    tick_on(reconciler, clock)
     assert Worker.objects.filter(state=WorkerState.LOST).count() == 2
     assert not Chunk.objects.filter(state=ChunkState.LEASED).exists()
 
@@ -158,11 +198,11 @@ def test_a_self_test_is_claimed_once_and_survives_its_workers_silence(
     workers = [make_worker(f"worker-{n}") for n in range(3)]
     claim(workers[0])
     assert self_test_claim(worker=workers[1]) is None
-    Reconciler().tick()
+    reconciler, _ = watchful()
     untested.refresh_from_db()
     assert untested.state == ModelState.TESTING
     silence(workers[0])
-    Reconciler().tick()
+    reconciler.tick()
     claim(workers[1])
 
 

@@ -6,13 +6,14 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
 from tests.integration.rig import wait_for
-from tests.integration.running import Rows, checked, finished, registered, submitted
+from tests.integration.running import Rows, checked, finished, registered, submitted, submitted_texts
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
@@ -114,27 +115,43 @@ def test_a_drained_worker_gives_its_chunk_back(stack: Stack, rows: Rows) -> None
     assert rows("SELECT max(attempts) FROM scoring_chunk WHERE job_id = %s", job["id"]) == [(0,)]
 
 
-def test_a_chunk_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) -> None:
-    poison = 3
-    job = submitted(stack.client, registered(stack.client, "late-poisoned"), chunks=6)
+def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) -> None:
+    """Its text takes the tokenizer a second or two, which is when the worker that reads it is killed."""
+    poison, texts = 1, ["bees make honey", "a " * 500_000, "the bridge is closed", "bread and yeast"]
+    model = registered(stack.client, "late-poisoned")
+    job = submitted_texts(stack.client, model, documents=texts, queries=["honey", "bridge"])
     crashes = 0
     give_up = time.monotonic() + 240
-    while rows.chunks_in(job, "failed") != [poison] and time.monotonic() < give_up:
-        if poison in rows.chunks_in(job, "leased"):
+    while not failed_documents(rows, job) and time.monotonic() < give_up:
+        if poison in leased_documents(rows, job):
             process = stack.platform.programs[stack.workers[0]].process
             stack.kill_worker(signal.SIGKILL, restart=True)
             assert process is not None
             process.wait(10)
             crashes += 1
-            wait_for(lambda: poison not in rows.chunks_in(job, "leased"), seconds=90, what="the restart")
+            wait_for(lambda: poison not in leased_documents(rows, job), seconds=90, what="the restart")
         time.sleep(0.005)
-    assert crashes in (3, 4)  # the first one may look like an accident
+    assert failed_documents(rows, job) == {poison}
+    assert crashes in (4, 5)  # twice, then halves of two and of one; the first one may look like an accident
     ended = finished(stack.client, job)
-    assert (ended["state"], ended["statistics"]["failed_chunks"]) == ("completed_with_errors", 1)
-    assert rows.chunks_in(job, "done") == [0, 1, 2, 4, 5]
-    assert rows("SELECT error FROM scoring_chunk WHERE job_id = %s AND state = 'failed'", job["id"]) == [
-        ("worker crashed, 3 times",)
-    ]
+    assert (ended["state"], ended["statistics"]["pairs"]["failed"]) == ("completed_with_errors", 2)
+    for result in checked(stack.client.get(f"/api/v1/jobs/{job['id']}/results"))["results"]:
+        *scored, last = result["documents"]
+        assert (last["index"], last["score"], last["status"], last["error"]) == (1, None, "failed", "worker_crashed")
+        assert sorted(document["index"] for document in scored) == [0, 2, 3]
+
+
+def failed_documents(rows: Rows, job: dict[str, Any]) -> set[int]:
+    return _documents(rows, job, "failed")
+
+
+def leased_documents(rows: Rows, job: dict[str, Any]) -> set[int]:
+    return _documents(rows, job, "leased")
+
+
+def _documents(rows: Rows, job: dict[str, Any], state: str) -> set[int]:
+    sql = "SELECT document_start, document_count FROM scoring_chunk WHERE job_id = %s AND state = %s"
+    return {document for start, count in rows(sql, job["id"], state) for document in range(start, start + count)}
 
 
 def test_a_hundred_wake_ups_do_the_work_once(stack: Stack, rows: Rows) -> None:

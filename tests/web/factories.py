@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from django.contrib.auth.models import User
 
 from accounts.services import principal_of_user
 from assay.api.principal import Principal
-from scoring.models import Document, DocumentSet, Job, Placement, Query, QuerySet, ScoringModel, Worker
+from scoring.models import Chunk, Document, DocumentSet, Job, Placement, Query, QuerySet, ScoringModel, Worker
 from scoring.models.scoring_model import ModelKind
 from scoring.ranking import ScoreBlock
+from scoring.selectors.candidates import positions_of
 from scoring.services.chunks import chunk_complete, chunk_lease
 from scoring.services.claims import placement_claim, placement_move
 from scoring.services.finalize import jobs_advance
@@ -22,10 +24,11 @@ from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.placements import placement_want
 from scoring.services.registry import model_register, self_test_claim, self_test_finish
-from scoring.services.stages import StagePlan
+from scoring.services.stage_plan import StagePlan
 from scoring.services.workers import worker_heartbeat, worker_move, worker_register
 from scoring.states import ITEM_STATUSES, ItemStatus, MemorySource, PlacementDemand, PlacementState, WorkerState
 
+EMPTY = ITEM_STATUSES.index(ItemStatus.EMPTY)
 DOCUMENTS = (
     "id,title,body\n"
     "d1,Ticks,Pull the tick straight out with tweezers\n"
@@ -112,48 +115,53 @@ def placed(model: ScoringModel, worker: Worker) -> Placement:
 
 def submitted(user: User, model: ScoringModel, documents: DocumentSet, queries: QuerySet, **options: Any) -> Job:
     options = {"name": "", "document_set": documents, "query_set": queries, **options}
-    job, _ = job_submit(
-        principal=principal(user), stages=[StagePlan(model=model, top_k=options.pop("top_k", None))], **options
-    )
-    return job
+    stages = options.pop("stages", None) or [StagePlan(model=model, top_k=options.pop("top_k", None))]
+    return job_submit(principal=principal(user), stages=stages, **options)[0]
 
 
 def work(worker: Worker, *, chunks: int | None = None) -> int:
     """Score pending chunks, all of them or the next few. Returns how many."""
     done = 0
     while (chunks is None or done < chunks) and (chunk := chunk_lease(worker=worker)) is not None:
-        queries = _slice(Query.objects.filter(query_set=chunk.job.query_set_id), chunk.query_start, chunk.query_count)
-        documents = _slice(
-            Document.objects.filter(document_set=chunk.job.document_set_id), chunk.document_start, chunk.document_count
-        )
-        chunk_complete(
-            chunk=chunk,
-            worker=worker,
-            block=_block(queries, documents),
-            report={"backend": "cpu", "dtype": "float32", "prompt_tokens": 100},
-        )
+        report = {"backend": "cpu", "dtype": "float32", "prompt_tokens": 100}
+        chunk_complete(chunk=chunk, worker=worker, block=_block(chunk), report=report)
         done += 1
     return done
 
 
 def finished(user: User, model: ScoringModel, worker: Worker, documents: Any, queries: Any, **options: Any) -> Job:
     job = submitted(user, model, documents, queries, **options)
-    work(worker)
-    jobs_advance()
+    while work(worker):
+        jobs_advance()
     job.refresh_from_db()
     return job
 
 
-def _slice(rows: Any, start: int, count: int) -> list[Any]:
-    return list(rows.filter(position__gte=start, position__lt=start + count).order_by("position"))
-
-
-def _block(queries: list[Query], documents: list[Document]) -> ScoreBlock:
-    raw = np.array([[_overlap(query.text, document.text) for document in documents] for query in queries], np.float32)
-    raw[:, [document.is_empty for document in documents]] = np.nan
-    empty = ITEM_STATUSES.index(ItemStatus.EMPTY)
-    statuses = np.where(np.isnan(raw), empty, 0).astype(np.uint8)
-    return ScoreBlock(raw, raw, statuses)
+def _block(chunk: Chunk) -> ScoreBlock:
+    """By shared words. A chunk that retrieves finds the documents that share one, the last ones of the set first."""
+    start, stop = chunk.query_start, chunk.query_start + chunk.query_count
+    queries = Query.objects.filter(query_set=chunk.job.query_set_id, position__gte=start, position__lt=stop)
+    rows = Document.objects.filter(document_set=chunk.job.document_set_id)
+    documents = {document.position: document for document in rows}
+    retrieves = chunk.stage.model is None
+    columns = range(chunk.document_start, chunk.document_start + chunk.document_count)
+    block = ScoreBlock.blank((chunk.query_count, chunk.document_count))
+    if retrieves:
+        block = replace(block, positions=np.full(block.raw.shape, -1, np.int32))
+    else:
+        positions = positions_of(chunk.stage, queries=range(start, stop), candidates=columns)
+    for row, query in enumerate(queries.order_by("position")):
+        if block.positions is not None:
+            shared = [place for place in sorted(documents, reverse=True) if _overlap(query.text, documents[place].text)]
+            own = shared[: chunk.document_count]
+            block.positions[row, : len(own)] = own
+        else:
+            own = [place for place in positions[row].tolist() if place >= 0]
+        for column, place in enumerate(own):
+            text = documents[place].text
+            block.raw[row, column] = -place if retrieves else _overlap(query.text, text) if text else np.nan
+            block.statuses[row, column] = EMPTY if not text else 0
+    return replace(block, activated=block.raw)
 
 
 def _overlap(query: str, text: str) -> float:

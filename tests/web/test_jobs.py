@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from audit.models import AuditEvent
 from scoring.models import Job, Worker
+from scoring.services.chunks import chunk_give_back, chunk_lease
 from scoring.services.finalize import jobs_advance
-from scoring.states import JobState
+from scoring.services.job_watch import jobs_expire, jobs_stop_finish
+from scoring.services.jobs import job_change
+from scoring.states import ChunkCause, JobState
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -89,7 +96,7 @@ def test_the_progress_is_polled_until_the_end(browser_client: Client, analyst: U
     waiting = text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
     assert (
         "a worker is about to take it" in waiting
-        and f'hx-get="{url}"' in waiting
+        and f'hx-get="{url}?log=main"' in waiting
         and 'hx-trigger="every 2s"' in waiting
     )
 
@@ -211,3 +218,105 @@ def test_the_list_is_filtered_and_sorted(browser_client: Client, analyst: User, 
     ordered = text_of(browser_client.get(url, {"sort": "name"}))
     assert ordered.index("Alpha") < ordered.index("Questions on Advice")
     assert "No job matches" in text_of(browser_client.get(url, {"name": "zebra"}))
+
+
+def press(client: Client, job: Job, move: str, **fields: Any) -> str:
+    return text_of(client.post(reverse(f"web:job_{move}", args=[job.pk]), fields, follow=True))
+
+
+def test_the_buttons_fit_the_state(browser_client: Client, analyst: User, world: World) -> None:
+    job = factories.submitted(analyst, world.model, world.documents, world.queries)
+
+    def offered() -> set[str]:
+        page = text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
+        moves = ("pause", "resume", "cancel", "retry", "clone", "change", "delete")
+        return {move for move in moves if f'action="{reverse(f"web:job_{move}", args=[job.pk])}"' in page}
+
+    assert offered() == {"pause", "cancel", "clone", "change"}
+    paused = press(browser_client, job, "pause")
+    assert "It was paused by analyst." in paused and offered() == {"resume", "cancel", "clone", "change"}
+    assert "goes on" in press(browser_client, job, "resume")
+    press(browser_client, job, "cancel")
+    assert offered() == {"clone", "change"}
+    jobs_advance()
+    assert offered() == {"retry", "clone", "change", "delete"}
+    assert "queued again with what is unfinished" in press(browser_client, job, "retry")
+    assert "cancel it, and delete it when it has ended" in press(browser_client, job, "delete")
+    factories.work(world.worker)
+    jobs_advance()
+    assert offered() == {"clone", "change", "delete"}
+    deleted = press(browser_client, job, "delete")
+    assert "is deleted, with its results and its log" in deleted and "<h1>Jobs</h1>" in deleted
+    assert not Job.objects.filter(pk=job.pk).exists()
+
+
+def test_what_cannot_be_undone_is_asked_first(browser_client: Client, world: World) -> None:
+    page = text_of(browser_client.get(reverse("web:job_detail", args=[world.job.pk])))
+    question = page.index("Its rankings, scores and log go with it, for good.")
+    assert page.rindex("<summary", 0, question) < question < page.index("Yes, delete the job")
+
+
+def test_a_job_is_changed_on_its_page(browser_client: Client, analyst: User, world: World) -> None:
+    job = factories.submitted(analyst, world.model, world.documents, world.queries)
+    page = press(browser_client, job, "change", name="Urgent", priority="9", complete_within="7200")
+    job.refresh_from_db()
+    assert (job.name, job.priority, job.complete_within) == ("Urgent", 9, 7200)
+    assert "is changed" in page and re.search(r"<dt>Expires in</dt><dd>[12] h \d+ min</dd>", page)
+    assert "changed" in page and "priority from 0 to 9" in page
+    refused = press(browser_client, job, "change", name="", priority="9")
+    assert "Name: This field is required." in refused
+    refused = press(browser_client, job, "change", name="x", priority="1000")
+    assert "Priority: Ensure this value is less than or equal to 100." in refused
+
+
+def test_a_clone_is_opened(browser_client: Client, world: World) -> None:
+    page = press(browser_client, world.job, "clone")
+    assert "by the models as they are" in page and reverse("web:job_detail", args=[world.job.pk]) in page
+    assert Job.objects.get(cloned_from=world.job).state == JobState.QUEUED
+
+
+def test_a_scheduled_and_an_expired_job_say_so(browser_client: Client, analyst: User, world: World) -> None:
+    later = factories.submitted(
+        analyst, world.model, world.documents, world.queries, start_at=timezone.now() + timedelta(hours=3)
+    )
+    page = text_of(browser_client.get(reverse("web:job_detail", args=[later.pk])))
+    assert "It is scheduled for" in page and re.search(r"<dt>Starts in</dt><dd>[23] h \d+ min</dd>", page)
+    job = factories.submitted(analyst, world.model, world.documents, world.queries, complete_within=60)
+    Job.objects.filter(pk=job.pk).update(expires_at=timezone.now() - timedelta(minutes=1))
+    jobs_expire()
+    jobs_stop_finish()
+    jobs_advance()
+    page = text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
+    assert "The job was to be done within 1 min." in page and "a retry scores the rest" in page
+    home = text_of(browser_client.get(reverse("web:home")))
+    assert reverse("web:job_detail", args=[later.pk]) in home
+
+
+def test_the_log_is_filtered_and_paged(browser_client: Client, analyst: User, world: World) -> None:
+    job = factories.submitted(analyst, world.model, world.documents, world.queries)
+    chunk = chunk_lease(worker=world.worker)
+    assert chunk is not None
+    chunk_give_back(chunk=chunk, actor="worker:worker-1", cause=ChunkCause.ITEM_ERROR, error="It is poisoned.")
+    factories.work(world.worker)
+    url = reverse("web:job_details", args=[job.pk])
+    main, problems, everything = (
+        text_of(browser_client.get(url, {"log": kind})) for kind in ("main", "problems", "all")
+    )
+    assert "It is poisoned." in problems and "· submitted</span>" not in problems
+    assert "· submitted</span>" in main and "fault 1" in main and "· scored</span>" not in main
+    assert "· scored</span>" in everything
+
+    for number in range(60):
+        job_change(principal=factories.principal(analyst), job=Job.objects.get(pk=job.pk), name=f"name {number}")
+    newest = text_of(browser_client.get(url))
+    older = re.search(r'rel="next" href="([^"]+)"', newest)
+    assert older and "name 59" in newest and "to name 3 " not in newest
+    page = text_of(browser_client.get(html.unescape(older[1])))
+    assert "from name 2 to name 3" in page and "· submitted</span>" in page and "Newest" in page
+    assert text_of(browser_client.get(url, {"before": "x", "log": "y"})).count("to name 59") == 1
+
+
+def test_the_actions_of_another_team_are_not_there(stranger: Client, world: World) -> None:
+    for move in ("pause", "resume", "cancel", "retry", "clone", "change", "delete"):
+        assert stranger.post(reverse(f"web:job_{move}", args=[world.job.pk])).status_code == 404
+    assert Job.objects.filter(pk=world.job.pk).exists()

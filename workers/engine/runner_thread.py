@@ -61,6 +61,7 @@ class RunnerThread:
         if failure is not None:
             self._scheduler.withdraw(works.__contains__)
         for work in works:
+            work.progressed()
             if failure is not None:
                 self._on_failed(work, failure)
             elif not work.pending:

@@ -166,6 +166,11 @@ class Work:
         assert isinstance(self.request, EncodingRequest)
         return self.request
 
+    def progressed(self) -> None:
+        """Tell whoever asked to know that a micro-batch had a part of this."""
+        if isinstance(self.request, ScoringRequest) and self.request.progressed is not None:
+            self.request.progressed()
+
     def departure(self, now: float) -> RequestCancelled | None:
         """Why nobody waits for this any more, if so."""
         if self.request.cancelled is not None and self.request.cancelled.is_set():

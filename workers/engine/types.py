@@ -6,6 +6,7 @@ Shapes: Q queries, D documents, P pairs, K labels. With ``Pairing.MATRIX`` the P
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -116,6 +117,7 @@ class ScoringRequest:
     query_ids: tuple[tuple[int, ...], ...] = ()
     document_ids: tuple[tuple[int, ...], ...] = ()
     cache_salt: str = ""  # generative: only requests of one salt share the prefixes that are kept between requests
+    progressed: Callable[[], object] | None = None  # called after every micro-batch that had a part of it; never blocks
 
     def __post_init__(self) -> None:
         _name_choices(self, pairing=Pairing)

@@ -33,6 +33,8 @@ ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as
 DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
 DISK_CACHE_BYTES = env.integer("DISK_CACHE_BYTES", 0)  # 0: nothing of a document stays on the disk
 CACHE_DTYPE = env.choice("CACHE_DTYPE", "model", pattern="model|float16|int8", valid="model, float16 or int8")
+BM25_INDEX_BYTES = env.integer("BM25_INDEX_BYTES", 8 << 30)
+CHUNK_SECONDS = env.integer("CHUNK_SECONDS", 5, maximum=300)  # 0: the same size whatever the speed
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
 HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 3, minimum=1)
@@ -40,6 +42,11 @@ WORKER_MEMORY_BYTES = env.integer("WORKER_MEMORY_BYTES", 0)  # 0: a share of wha
 WORKER_MEMORY_RESERVE_BYTES = env.integer("WORKER_MEMORY_RESERVE_BYTES", 1 << 30)
 MIN_RESIDENCY_SECONDS = env.integer("MIN_RESIDENCY_SECONDS", 60)
 CANARY_SECONDS = env.integer("CANARY_SECONDS", 300, minimum=1)
+
+# --- Limits of a user's jobs, where no row says otherwise -------------------------------------------------------------
+JOBS_RUNNING_PER_USER = env.integer("JOBS_RUNNING_PER_USER", 20, minimum=1)
+JOBS_WAITING_PER_USER = env.integer("JOBS_WAITING_PER_USER", 200)
+PAIRS_OPEN_PER_USER = env.integer("PAIRS_OPEN_PER_USER", 1_000_000_000, minimum=1)
 
 # --- Limits of a request ---------------------------------------------------------------------------------------------
 MAX_DOCUMENTS_PER_REQUEST = env.integer("MAX_DOCUMENTS_PER_REQUEST", 1000, minimum=1)

@@ -16,7 +16,7 @@ def check(data_dir: Path, *names: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "assay.pulse", *names],
         env=env.for_child({"DATA_DIR": str(data_dir), "PYTHONPATH": str(env.ROOT / "platform")}),
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +10,15 @@ import pytest
 from accounts.models import Team
 from accounts.scopes import ALL_SCOPES
 from assay.api.principal import Principal
-from scoring.models import ScoringModel
+from scoring.models import Job, ScoringModel, Worker
 from scoring.services.imports import set_import
+from scoring.services.jobs import job_submit
+from scoring.services.stages import StagePlan
+from scoring.services.workers import worker_register
 from scoring.states import ModelState
 
+DOCUMENTS = b"id,text,title\n" + b"".join(b"d%d,text %d,=SUM(%d)\n" % (i, i, i) for i in range(69)) + b"d69,,empty\n"
+QUERIES = b"id,text\nq1,first\nq2,second\n"
 Upload = Callable[..., Any]  # the set that fits the kind
 
 
@@ -45,3 +51,21 @@ def model(db: None) -> ScoringModel:
         revision="r1",
         facts={"max_length": 256, "scale": "maxsim"},
     )
+
+
+@pytest.fixture
+def worker(db: None) -> Worker:
+    return worker_register(
+        worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name="worker-1", host="here", pid=1, device="cpu"
+    )
+
+
+@pytest.fixture
+def job(principal: Principal, model: ScoringModel, upload: Upload) -> Job:
+    """Two chunks: 70 documents by two queries."""
+    job, created = job_submit(
+        principal=principal, name="", stages=[StagePlan(model=model, top_k=20)],
+        document_set=upload("documents", DOCUMENTS), query_set=upload("queries", QUERIES),
+    )  # fmt: skip
+    assert created
+    return job

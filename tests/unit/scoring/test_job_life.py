@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import ir_measures
@@ -13,39 +12,20 @@ from ir_measures import AP, RR, R, nDCG
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.export.results import csv_lines, jsonl_lines, trec_lines
-from scoring.models import Chunk, Job, QueryResult, ScoringModel, Stage, Transition, Worker
+from scoring.models import Chunk, Job, QueryResult, Stage, Transition, Worker
 from scoring.ranking import ScoreBlock
 from scoring.selectors.evaluation import measures_parse, stage_evaluate
 from scoring.selectors.jobs import job_progress, ranked_documents
 from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
 from scoring.services.finalize import jobs_advance, stage_finish
-from scoring.services.jobs import job_cancel, job_submit
-from scoring.services.stages import StagePlan
+from scoring.services.job_control import job_cancel
+from scoring.services.jobs import job_submit
+from scoring.services.stage_plan import StagePlan
 from scoring.services.transitions import MoveRefused, transition
-from scoring.services.workers import worker_register
-from scoring.states import ITEM_STATUSES, ChunkCause, ChunkState, ItemStatus, JobState
+from scoring.states import ITEM_STATUSES, ChunkCause, ItemStatus, JobState
 from tests.unit.scoring.conftest import Upload
 
-DOCUMENTS = b"id,text,title\n" + b"".join(b"d%d,text %d,=SUM(%d)\n" % (i, i, i) for i in range(69)) + b"d69,,empty\n"
-QUERIES = b"id,text\nq1,first\nq2,second\n"
 EMPTY = ITEM_STATUSES.index(ItemStatus.EMPTY)
-
-
-@pytest.fixture
-def worker(db: None) -> Worker:
-    return worker_register(
-        worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name="worker-1", host="here", pid=1, device="cpu"
-    )
-
-
-@pytest.fixture
-def job(principal: Principal, model: ScoringModel, upload: Upload) -> Job:
-    job, created = job_submit(
-        principal=principal, name="", stages=[StagePlan(model=model, top_k=20)],
-        document_set=upload("documents", DOCUMENTS), query_set=upload("queries", QUERIES),
-    )  # fmt: skip
-    assert created
-    return job
 
 
 def submit_again(job: Job, principal: Principal, **options: Any) -> tuple[Job, bool]:
@@ -76,7 +56,7 @@ def run_all(worker: Worker) -> None:
 
 def test_a_job_ends_ranked(job: Job, worker: Worker) -> None:
     assert job.pair_count == 140 and job.chunks.count() == 2
-    assert job_progress(job).reason == "no worker is running"
+    assert job_progress(job).waiting.sentence == "no worker is running"
     run_all(worker)
     job.refresh_from_db()
     assert job.state == JobState.RUNNING and job_progress(job).pairs_done == 140
@@ -122,20 +102,21 @@ def test_a_stale_lease_cannot_complete(job: Job, worker: Worker) -> None:
     assert chunk_complete(chunk=again, worker=worker, block=score(again), report={})
 
 
-def test_only_its_own_faults_use_up_a_chunk(job: Job, worker: Worker) -> None:
-    causes = [ChunkCause.RELEASED, ChunkCause.WORKER_LOST, ChunkCause.LEASE_EXPIRED] + [ChunkCause.WORKER_CRASHED] * 3
-    for cause in causes:
-        chunk = chunk_lease(worker=worker)
-        assert chunk is not None and chunk.index == 0
-        chunk_give_back(chunk=chunk, actor="reconciler", cause=cause)
-    poisoned = Chunk.objects.get(job=job, index=0)
-    assert (poisoned.state, poisoned.attempts, poisoned.error) == (ChunkState.FAILED, 3, "worker crashed, 3 times")
+def test_a_failed_chunk_leaves_failed_pairs(job: Job, worker: Worker) -> None:
+    chunk = chunk_lease(worker=worker)
+    assert chunk is not None and chunk.index == 0
+    chunk_give_back(chunk=chunk, actor="worker", cause=ChunkCause.ITEM_ERROR, error="no such text", final=True)
     run_all(worker)
     jobs_advance()
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED_WITH_ERRORS
-    assert job.statistics["not_scored"] == 128 and job.statistics["failed_chunks"] == 1
-    assert QueryResult.objects.filter(stage__job=job).first().kept == 6  # type: ignore[union-attr]
+    assert (job.statistics["not_scored"], job.statistics["failed_chunks"]) == (0, 1)
+    assert job.statistics["pairs"] == {"ok": 10, "truncated": 0, "empty": 2, "failed": 128}
+    ranks = ranked_documents(QueryResult.objects.filter(stage__job=job)[0], limit=None)
+    assert len(ranks) == 20
+    assert [row.document.position for row in ranks[:6]] == [64, 65, 66, 67, 68, 0]
+    assert (ranks[5].status, ranks[5].score, ranks[5].failure) == ("failed", None, "item_error")
+    assert [row.failure for row in ranks[:5]] == [""] * 5
 
 
 def test_cancel_keeps_what_is_done(job: Job, worker: Worker, principal: Principal) -> None:

@@ -14,7 +14,8 @@ from assay.errors import AssayError
 from audit.models import AuditEvent
 from scoring.models import Document, DocumentSet, Job, Query, QuerySet, ScoreRequest, ScoringModel
 from scoring.services.finalize import jobs_advance
-from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.job_control import job_cancel
+from scoring.services.jobs import job_submit
 from scoring.services.retention import retention_apply, texts_delete
 from scoring.services.stages import StagePlan
 from tests.unit.scoring.conftest import Upload

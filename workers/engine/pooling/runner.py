@@ -79,7 +79,7 @@ class PoolingRunner(TaskRunner):
             self.info = replace(self.info, gpu_maxsim=wanted, maxsim_backend=maxsim_backend(self._model.device, wanted))
 
     def estimate(self, request: ScoringRequest) -> int:
-        return self.estimate_texts((*request.queries, *request.documents))
+        return self.estimate_texts({*request.queries, *request.documents})  # each is encoded once
 
     def document_room(self, query: str, options: ScoringOptions) -> int:
         room = self._recipe.layout.room(Role.DOCUMENT, options.instruction if self._recipe.takes_instruction else "")

@@ -1,0 +1,119 @@
+"""What people do with a job under way: pause, resume, cancel, clone. Each can be asked twice without harm."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from assay.api.principal import Principal
+from assay.errors import AssayError
+from audit.services import audit_record
+from scoring import dispatch
+from scoring.models import Chunk, Job
+from scoring.services.job_limits import running_check, usage_lock
+from scoring.services.jobs import job_reread, job_submit
+from scoring.services.stages import stage_plan
+from scoring.services.transitions import transition, transitions_record
+from scoring.states import STOPPABLE_JOB_STATES, ChunkState, JobEnd, JobState
+
+PAUSABLE: Final = (JobState.QUEUED, JobState.RUNNING)
+CHUNKS_AT_ONCE: Final = 20_000
+
+
+def job_pause(*, principal: Principal, job: Job) -> Job:
+    """Give no more of the job to workers; what they hold comes back within a micro-batch, to be done after a resume.
+
+    Raises AssayError 409 ``job_not_running`` for a job that is neither queued nor running.
+    """
+    while job.state != JobState.PAUSED:
+        if job.state not in PAUSABLE:
+            raise _refusal("job_not_running", job, "only a job that is queued or running can be paused")
+        with transaction.atomic():
+            if transition(job, JobState.PAUSED, actor=principal.label, reason="paused"):
+                audit_record(verb="job.paused", principal=principal, target=job)
+        job_reread(job)
+    return job
+
+
+def job_resume(*, principal: Principal, job: Job) -> Job:
+    """Give the job to workers again, at its old place in the queue. Nothing happens to one that is not paused but runs.
+
+    Raises AssayError 409 ``job_not_paused`` for a job that neither is paused nor runs, 429 over the person's limit.
+    """
+    while job.state not in PAUSABLE:
+        if job.state != JobState.PAUSED:
+            raise _refusal("job_not_paused", job, "only a paused job can be resumed")
+        with transaction.atomic():
+            running_check(usage_lock(team=job.team, user=job.created_by))
+            # The next lease makes it run; with nothing left to lease, it has only to be ranked.
+            waits = Chunk.objects.filter(job=job, state=ChunkState.PENDING).exists()
+            to = JobState.QUEUED if waits else JobState.RUNNING
+            if transition(job, to, actor=principal.label, reason="resumed"):
+                audit_record(verb="job.resumed", principal=principal, target=job)
+                transaction.on_commit(dispatch.workers_wake)
+        job_reread(job)
+    return job
+
+
+def job_cancel(*, principal: Principal, job: Job) -> Job:
+    """Stop the job. Chunks not begun are cancelled now, running ones within a micro-batch; what is done stays.
+
+    Idempotent while it is being stopped and when cancelled. Raises AssayError 409 ``job_ended`` for any other end.
+    """
+    while job.state not in (JobState.CANCELLING, JobState.CANCELLED):
+        if job.state not in STOPPABLE_JOB_STATES:
+            raise _refusal("job_ended", job, "there is nothing left to cancel")
+        with transaction.atomic():
+            if job_stop(job=job, end=JobEnd.CANCELLED, actor=principal.label, cancel_requested_at=Now()):
+                audit_record(verb="job.cancelled", principal=principal, target=job)
+        # Not in that transaction: workers see the stop at once, however many chunks there are.
+        chunks_cancel(job, actor=principal.label)
+        job_reread(job)
+    return job
+
+
+def job_clone(*, principal: Principal, job: Job, idempotency_key: str | None = None) -> tuple[Job, bool]:
+    """Submit the same sets, stages and settings again, with the models as they are now. As ``job_submit`` otherwise."""
+    return job_submit(
+        principal=principal,
+        name=job.name,
+        document_set=job.document_set,
+        query_set=job.query_set,
+        stages=[stage_plan(stage) for stage in job.stages.select_related("model", "source").order_by("index")],
+        priority=job.priority,
+        complete_within=job.complete_within,
+        max_error_rate=job.max_error_rate,
+        cloned_from=job,
+        idempotency_key=idempotency_key,
+    )
+
+
+def job_stop(*, job: Job, end: JobEnd, actor: str, **fields: Any) -> bool:
+    """Begin to stop the job for the reason ``end``. Returns False when it was moved meanwhile."""
+    return transition(job, JobState.CANCELLING, actor=actor, reason=end, end_reason=end, **fields)
+
+
+def chunks_cancel(job: Job, *, actor: str) -> int:
+    """Cancel the pending chunks of a job that is being stopped. Leased ones are cancelled by their worker, or when
+    their lease ends."""
+    cancelled = 0
+    pending = Chunk.objects.filter(job=job, job__state=JobState.CANCELLING, state=ChunkState.PENDING)
+    while True:
+        # In parts, and passing over what a worker leases at this moment: that worker sees the stop itself.
+        with transaction.atomic():
+            free = pending.select_for_update(skip_locked=True, of=("self",)).order_by()
+            ids = list(free.values_list("pk", flat=True)[:CHUNKS_AT_ONCE])
+            if not ids:
+                return cancelled
+            rows = Chunk.objects.filter(pk__in=ids)
+            rows.update(state=ChunkState.CANCELLED, finished_at=Now(), error=job.end_reason)
+            transitions_record(
+                Chunk, ids, ChunkState.PENDING, ChunkState.CANCELLED, job=job, actor=actor, reason=job.end_reason
+            )
+        cancelled += len(ids)
+
+
+def _refusal(code: str, job: Job, why: str) -> AssayError:
+    return AssayError(code, f"Job '{job.name}' is {job.get_state_display().lower()}; {why}.", status=409)

@@ -1,0 +1,62 @@
+"""Limits of a person's jobs, checked while nobody else of the team can pass the same check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accounts.models import Team
+from assay.errors import AssayError
+from scoring.selectors.job_limits import JobUsage, job_usage
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def usage_lock(*, team: Team, user: User | None) -> JobUsage:
+    """What ``user`` has open; it stays so until the transaction ends, as everybody who opens more waits here."""
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    return job_usage(team=team, user=user)
+
+
+def running_check(usage: JobUsage) -> None:
+    """Raises AssayError 429 ``running_jobs_limit`` when no further job may be given to the workers."""
+    if not usage.room:
+        raise _over(
+            "running_jobs",
+            f"{usage.running_jobs:,} of your jobs are queued or running, and {usage.running_limit:,} may be at once. "
+            "Wait until one ends, pause one or cancel one.",
+            allowed=usage.running_limit,
+            used=usage.running_jobs,
+            asked=1,
+        )
+
+
+def waiting_check(usage: JobUsage) -> None:
+    """Raises AssayError 429 ``waiting_jobs_limit`` when no further job may wait."""
+    if usage.waiting_jobs >= usage.waiting_limit:
+        raise _over(
+            "waiting_jobs",
+            f"{usage.waiting_jobs:,} of your jobs are scheduled, held back or paused, and {usage.waiting_limit:,} may "
+            f"be, beside {usage.running_limit:,} that are queued or running. Wait until one ends, or cancel one.",
+            allowed=usage.waiting_limit,
+            used=usage.waiting_jobs,
+            asked=1,
+        )
+
+
+def pairs_check(usage: JobUsage, pairs: int) -> None:
+    """Raises AssayError 429 ``open_pairs_limit`` when ``pairs`` more would be too many."""
+    if usage.open_pairs + pairs > usage.pairs_limit:
+        raise _over(
+            "open_pairs",
+            f"This job has {pairs:,} pairs and your open jobs {usage.open_pairs:,}; together they may have "
+            f"{usage.pairs_limit:,}. Wait until a job ends, or use smaller sets.",
+            allowed=usage.pairs_limit,
+            used=usage.open_pairs,
+            asked=pairs,
+        )
+
+
+def _over(limit: str, message: str, *, allowed: int, used: int, asked: int) -> AssayError:
+    extra = {"limit": limit, "allowed": allowed, "used": used, "asked": asked}
+    return AssayError(f"{limit}_limit", message, status=429, extra=extra)

@@ -1,0 +1,116 @@
+"""The page on which a job is put together."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.generic.base import View
+
+from accounts.scopes import Scope
+from assay.errors import AssayError
+from assay.web.mixins import PrincipalMixin
+from scoring.selectors.home import start_of
+from scoring.selectors.models import models_with_placements
+from scoring.services.jobs import job_submit
+from scoring.services.stage_plan import StagePlan
+from scoring.web.job_form import DEFAULT_BM25, Candidates, JobForm, JobForms, job_forms, job_size
+
+DEFAULT_TOP_K = 100
+CHOSEN_BY_LINK = ("document_set", "query_set", "run_set", "model")
+
+
+class JobNewView(PrincipalMixin, View):
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        given = {name: request.GET[name] for name in CHOSEN_BY_LINK if name in request.GET}
+        defaults = {
+            "candidates": Candidates.RUN if "run_set" in given else Candidates.ALL,
+            "bm25_top_k": DEFAULT_BM25,
+            "top_k": DEFAULT_TOP_K,
+            "priority": 0,
+            "form_key": uuid.uuid4().hex,
+        }
+        only = _only_choices(JobForm(principal=self.principal))
+        return self._page(job_forms(self.principal, data={**defaults, **only, **given}, bound=False))
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        if "add" in request.POST or "remove" in request.POST:
+            step = 1 if "add" in request.POST else -1
+            rows = str(max(0, _number(request.POST.get("rows")) + step))
+            return self._page(job_forms(self.principal, data={**request.POST.dict(), "rows": rows}, bound=False))
+        forms = job_forms(self.principal, data=request.POST, bound=True)
+        if not forms.is_valid():
+            return self._page(forms)
+        plans, fields = forms.plans(), forms.job.cleaned_data
+        own = {name: fields[name] for name in ("document_set", "query_set", "priority", "name")}
+        key = idempotency_key({**own, "form_key": fields["form_key"]}, plans)
+        try:
+            job, _ = job_submit(principal=self.principal, idempotency_key=key, stages=plans, **own)
+        except AssayError as refusal:
+            form, field = forms.place_of(refusal.param)
+            form.add_error(field, refusal.message)
+            return self._page(forms)
+        return HttpResponseRedirect(reverse("web:job_detail", args=[job.pk]))
+
+    def _page(self, forms: JobForms) -> HttpResponse:
+        filled = forms
+        if not forms.job.is_bound:
+            filled = job_forms(self.principal, data=_values(forms), bound=True)
+        context = {
+            "form": forms.job,
+            "forms": forms,
+            "models": models_with_placements(),
+            "start": start_of(self.principal),
+            "chosen_model": str(forms.job["model"].value() or ""),
+            "size": job_size(filled),
+        }
+        return render(self.request, "jobs/new.html", context)
+
+
+class JobSizeView(PrincipalMixin, View):
+    """The number of pairs, renewed while the form is filled in."""
+
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        size = job_size(job_forms(self.principal, data=request.GET, bound=True))
+        return render(request, "jobs/_size.html", {"size": size})
+
+
+def idempotency_key(fields: Mapping[str, Any], plans: Sequence[StagePlan]) -> str:
+    """The same form sent twice is one job; the same form with something changed is another."""
+    stages = [
+        (str(plan.method), plan.model and plan.model.pk, plan.run_set and plan.run_set.pk, plan.source, plan.top_k)
+        for plan in plans
+    ]
+    said = "\x1f".join(f"{name}={getattr(value, 'pk', value)}" for name, value in sorted(fields.items()))
+    return f"page:{hashlib.sha256(f'{said}{stages}'.encode()).hexdigest()}"
+
+
+def _only_choices(form: JobForm) -> dict[str, Any]:
+    """Where there is only one choice, it is made."""
+    only = {}
+    for name in ("document_set", "query_set", "model"):
+        choices = form.fields[name].queryset.values_list("pk", flat=True)[:2]  # type: ignore[attr-defined]
+        if len(choices) == 1:
+            only[name] = str(choices[0])
+    return only
+
+
+def _values(forms: JobForms) -> dict[str, Any]:
+    """What unbound forms show, as their page would send it."""
+    shown = {name: forms.job[name].value() for name in forms.job.fields}
+    for form in forms.further:
+        shown |= {form.add_prefix(name): form[name].value() for name in form.fields}
+    return {**shown, "rows": str(len(forms.further))}
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 3 else 0
