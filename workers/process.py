@@ -16,8 +16,8 @@ from django.conf import settings
 from scoring.payloads import PAYLOAD_VERSION
 from scoring.services.chunks import chunks_reclaim_own
 from scoring.services.registry import self_test_release, self_tests_interrupted
-from scoring.services.workers import worker_move, worker_register
-from scoring.states import WorkerState
+from scoring.services.workers import WorkerNews, worker_move, worker_register, worker_started
+from scoring.states import HELD_STATES, WorkerState
 from workers import tasks
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
@@ -73,7 +73,7 @@ class WorkerProcess:
         )
         chunks_reclaim_own(worker=self.worker)
         self_tests_interrupted(worker=self.worker)
-        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
+        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, changed=self._news, replaced=self._replaced)
         self.heartbeat.start()
         from workers.engine import Engine
 
@@ -103,10 +103,10 @@ class WorkerProcess:
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
-        worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
+        worker_started(worker=self.worker)
         for part in (self.watchdog, self.chunk_watchdog, self.host, self.sync, self.batch, self.consumer):
             part.start()
-        logger.info("worker %s is ready", self.worker.name)
+        logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
     def wake(self) -> None:
         self.host.wake()
@@ -140,10 +140,26 @@ class WorkerProcess:
     def _host_changed(self) -> None:
         self.batch.wake()
 
+    def _news(self, news: WorkerNews, before: WorkerNews | None) -> None:
+        """What the heartbeat brought back. Whoever is kept from work begins nothing, and says when all is done."""
+        if not self._started:
+            return
+        if before is None or news.placements != before.placements or news.state != before.state:
+            self.host.wake()
+        if news.jobs and (before is None or news.jobs != before.jobs):
+            self.batch.wake()
+        self.batch.hold(news.state in HELD_STATES)
+
     def _pulse(self) -> Pulse:
         if not self._started:
             return Pulse(0, [], {})
-        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics())
+        if self.worker.state == WorkerState.DRAINING and self.worker.hold and self._is_empty():
+            self._move(WorkerState.DRAINED, reason="everything in hand was answered")
+        free = self.host.memory.free_bytes()
+        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics(), free)
+
+    def _is_empty(self) -> bool:
+        return not (self.batch.in_hand() or self.engine.busy or self.host.names())
 
     def _statistics(self) -> dict[str, Any]:
         return {

@@ -20,7 +20,9 @@ from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_advance
+from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
+from scoring.services.placements import placements_reconcile
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
 from scoring.states import ChunkState, StageState
@@ -62,6 +64,9 @@ class Reconciler:
                 workers_mark_lost()
                 self_tests_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
+        workers_end_maintenance()
+        workers_quarantine()
+        placements_reconcile()
         jobs_start_due()
         jobs_expire()
         jobs_stop_hopeless()

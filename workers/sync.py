@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -154,7 +155,8 @@ class SyncDesk:
             cancelled=hand.cancelled,
             options=chosen,
         )
-        self._engine.submit(request).add_done_callback(lambda scored: self._scored(hand, scored))
+        answer = self._host.submit(uuid.UUID(hand.call.model_id), request, interactive=True)
+        answer.add_done_callback(lambda scored: self._scored(hand, scored))
 
     def _scored(self, hand: InHand, scored: Future[ScoringOutput]) -> None:
         error = scored.exception()

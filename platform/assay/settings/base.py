@@ -37,7 +37,11 @@ BM25_INDEX_BYTES = env.integer("BM25_INDEX_BYTES", 8 << 30)
 CHUNK_SECONDS = env.integer("CHUNK_SECONDS", 5, maximum=300)  # 0: the same size whatever the speed
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
-HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
+HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 3, minimum=1)
+WORKER_MEMORY_BYTES = env.integer("WORKER_MEMORY_BYTES", 0)  # 0: a share of what the device has
+WORKER_MEMORY_RESERVE_BYTES = env.integer("WORKER_MEMORY_RESERVE_BYTES", 1 << 30)
+MIN_RESIDENCY_SECONDS = env.integer("MIN_RESIDENCY_SECONDS", 60)
+CANARY_SECONDS = env.integer("CANARY_SECONDS", 300, minimum=1)
 
 # --- Limits of a user's jobs, where no row says otherwise -------------------------------------------------------------
 JOBS_RUNNING_PER_USER = env.integer("JOBS_RUNNING_PER_USER", 20, minimum=1)
