@@ -33,6 +33,10 @@ CACHE_DTYPE = env.choice("CACHE_DTYPE", "model", pattern="model|float16|int8", v
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
 HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
+WORKER_MEMORY_BYTES = env.integer("WORKER_MEMORY_BYTES", 0)  # 0: a share of what the device has
+WORKER_MEMORY_RESERVE_BYTES = env.integer("WORKER_MEMORY_RESERVE_BYTES", 1 << 30)
+MIN_RESIDENCY_SECONDS = env.integer("MIN_RESIDENCY_SECONDS", 60)
+CANARY_SECONDS = env.integer("CANARY_SECONDS", 300, minimum=1)
 
 # --- Limits of a request ---------------------------------------------------------------------------------------------
 MAX_DOCUMENTS_PER_REQUEST = env.integer("MAX_DOCUMENTS_PER_REQUEST", 1000, minimum=1)
