@@ -13,16 +13,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+Digests = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.uint64]
 MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))  # the finaliser of SplitMix64
 
 
-def digests(texts: Sequence[str | list[int]]) -> npt.NDArray[np.uint64]:  # [N]
+def digests(texts: Sequence[str | list[int]]) -> Digests:  # [N]
     contents = (text.encode() if isinstance(text, str) else json.dumps(text).encode() for text in texts)
     return np.frombuffer(b"".join(hashlib.blake2b(content, digest_size=8).digest() for content in contents), "<u8")
 
 
-def weights(content: npt.NDArray[np.uint64], workers: Sequence[str]) -> Weights:
+def weights(content: Digests, workers: Sequence[str]) -> Weights:
     """How much each text (by its digest) prefers each worker."""
     mixed = content[:, None] ^ digests(workers)[None, :]  # [N, W]
     for shift, factor in MIX:

@@ -36,6 +36,7 @@ def merged(replies: Sequence[SyncReply], places: Sequence[Sequence[int]], *, que
     """The reply to the whole of Q × N pairs; ``places`` are each part's documents in the order submitted."""
     first, documents = replies[0], sum(map(len, places))
     pairs = [_pairs(part, documents, queries) for part in places]  # each [Q * n]
+    queries_once = max(reply.query_tokens for reply in replies)
 
     def ordered(name: str) -> list[Any]:
         return _scattered([getattr(reply, name) for reply in replies], pairs)
@@ -54,7 +55,8 @@ def merged(replies: Sequence[SyncReply], places: Sequence[Sequence[int]], *, que
             for pair, code in reply.errors.items()
         },
         # Every part read all queries; where those are read by themselves, the whole would have done so once.
-        prompt_tokens=sum(reply.prompt_tokens for reply in replies) - (len(replies) - 1) * first.query_tokens,
+        prompt_tokens=sum(reply.prompt_tokens - reply.query_tokens for reply in replies) + queries_once,
+        query_tokens=queries_once,
         cached_documents=sum(reply.cached_documents for reply in replies),
         timings={phase: max(reply.timings.get(phase, 0.0) for reply in replies) for phase in first.timings},
         backend=", ".join(sorted({reply.backend for reply in replies})),

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
 LOAD_SECONDS: Final = 600.0  # a load is one long step: it may take this long before it counts as stalled
+CONNECT_SECONDS: Final = 5.0  # without Redis there is work enough in the database
 EXIT_REPLACED: Final = 3
 
 
@@ -91,14 +92,16 @@ class WorkerProcess:
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
         self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
-        self.consumer = Consumer(name=name)
+        self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.ready)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
 
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
+        self.sync.start()
+        self.consumer.start(patience=CONNECT_SECONDS)  # who is called ready gets messages
         worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
-        for part in (self.watchdog, self.host, self.sync, self.batch, self.consumer):
+        for part in (self.watchdog, self.host, self.batch):
             part.start()
         logger.info("worker %s is ready", self.worker.name)
 

@@ -19,6 +19,7 @@ from scoring.models import Chunk, Job, Worker
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_finalize
 from scoring.services.jobs import chunks_cancel
+from scoring.services.queues import queues_sweep
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
 from scoring.states import ChunkState, JobState
@@ -47,6 +48,7 @@ class Reconciler:
                 with transaction.atomic():
                     chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
             jobs_finalize()
+            queues_sweep()
             wake_if_work_waits()
 
     def _hold(self) -> bool:

@@ -103,10 +103,10 @@ class SyncDesk:
             self.outcomes.add("unknown_payload")
             if isinstance(reply_key := payload.get("reply_key"), str):
                 stranger = _stranger(reply_key)
-                dispatch.reply_acknowledge(stranger)
+                self._acknowledge(stranger)
                 dispatch.reply_send(stranger, SyncReply(error_code="unknown_payload", error_message=str(error)))
             return
-        if not dispatch.reply_acknowledge(call):
+        if not self._acknowledge(call):
             self.outcomes.add("dropped")
             return
         hand = InHand(call, time.monotonic() + call.deadline - dispatch.clock())
@@ -121,6 +121,10 @@ class SyncDesk:
             self._refuse(hand, refusal)
             return
         self._host.ensure(model).add_done_callback(lambda ready: self._submit(hand, options, ready))
+
+    def _acknowledge(self, call: SyncRequest) -> bool:
+        worker = self._host.worker
+        return dispatch.reply_acknowledge(call, worker_id=worker.pk, boot_id=worker.boot_id)
 
     def _served(self, call: SyncRequest) -> ScoringModel:
         close_old_connections()
@@ -159,7 +163,9 @@ class SyncDesk:
         if error is None:
             self._replies.submit(self._reply, hand, scored.result())
         elif isinstance(error, RequestCancelled) and hand.cancelled.is_set():
-            self._finished(hand, "dropped")
+            # Read by nobody, unless Redis forgot that somebody waits.
+            left = SyncReply(error_code="caller_left", error_message="Nobody seemed to wait for the answer any more.")
+            self._replies.submit(self._send, hand, left, "dropped")
         elif isinstance(error, EngineError):
             self._refuse(hand, Refused(error.code, str(error)))
         else:
@@ -191,16 +197,17 @@ class SyncDesk:
         return True
 
     def _drop_the_departed(self) -> None:
-        now = time.monotonic()
-        for hand in self._all():
-            if not hand.cancelled.is_set() and (now > hand.deadline or self._left(hand)):
-                hand.cancelled.set()
-
-    def _left(self, hand: InHand) -> bool:
+        hands = [hand for hand in self._all() if not hand.cancelled.is_set()]
+        if not hands:
+            return
         try:
-            return dispatch.caller_left(hand.call)
+            left = dispatch.caller_left([hand.call for hand in hands])
         except redis.RedisError:
-            return False  # nobody can tell; the deadline ends it
+            left = [False] * len(hands)  # nobody can tell; the deadline ends it
+        now = time.monotonic()
+        for hand, gone in zip(hands, left, strict=True):
+            if gone or now > hand.deadline:
+                hand.cancelled.set()
 
     def _all(self) -> list[InHand]:
         with self._lock:
@@ -249,6 +256,7 @@ def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
         best_windows=None if output.best_windows is None else output.best_windows.tolist(),
         scale=output.scale,
         prompt_tokens=output.prompt_tokens,
+        query_tokens=output.query_tokens,
         cached_documents=output.cached_documents,
         timings=asdict(output.timings),
         backend=output.backend,
