@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ from scoring.services.chunks import (
     worker_label,
 )
 from scoring.services.jobs import model_snapshot
-from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
+from scoring.states import ChunkCause, ChunkState, ModelState, PlacementDemand, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
@@ -41,7 +42,7 @@ if TYPE_CHECKING:  # importing it brings torch in
 logger = logging.getLogger(__name__)
 
 LOOPS: Final = 2
-POLL_SECONDS: Final = 3.0
+POLL_SECONDS: Final = 10.0  # the heartbeat tells of new jobs, the host of loaded models
 KEEPER_SECONDS: Final = 1.0
 LOADS_BEFORE_CHUNKS_FAIL: Final = 3
 HOPELESS_AT_ONCE: Final = 50
@@ -64,6 +65,7 @@ class Batch:
         self._in_hand: set[ChunkInHand] = set()
         self._lock = threading.Lock()  # over _in_hand, _emptying and the decision to lease
         self._emptying = False
+        self._held = False
         self._closed = False
         self._extended_at = 0.0
         self._extended_progress = -1
@@ -81,6 +83,14 @@ class Batch:
     def in_hand(self) -> list[str]:
         return [str(hand.chunk) for hand in list(self._in_hand)]
 
+    def hold(self, held: bool) -> None:
+        """While it is held, lease nothing more; what is in hand stops after its micro-batch and is given back."""
+        self._held = held
+        for hand in list(self._in_hand) if held else ():
+            hand.cancelled.set()
+        if not held:
+            self.wake()
+
     def drain(self, seconds: float) -> None:
         """Lease nothing more, stop after the micro-batch, give the chunks back."""
         self._closed = True
@@ -93,7 +103,7 @@ class Batch:
 
     def _turn(self) -> bool:
         """One chunk from lease to end. Returns whether there was one: then there may be more."""
-        ready, hopeless = self._models()
+        ready, hopeless = self._models() if not self._held else ([], {})
         if hopeless:
             self._fail(hopeless)
         hand = self._lease(ready)
@@ -116,13 +126,16 @@ class Batch:
         for model in ScoringModel.objects.filter(Exists(pending)):
             if model.state in NOT_SERVED:
                 hopeless[model.pk] = f"Model '{model.name}' is not served ({model.get_state_display()})."
-            elif model.state == ModelState.AVAILABLE and (loaded := self._host.ensure(model)).done():
+            elif model.state == ModelState.AVAILABLE and (loaded := self._ensure(model)).done():
                 error = loaded.exception()
                 if error is None:
                     ready.append(model.pk)
                 elif isinstance(error, ModelUnavailable) and self._is_hopeless(model, error):
                     hopeless[model.pk] = str(error)
         return ready, hopeless
+
+    def _ensure(self, model: ScoringModel) -> Future[str]:
+        return self._host.ensure(model, demand=PlacementDemand.BATCH)
 
     def _is_hopeless(self, model: ScoringModel, error: ModelUnavailable) -> bool:
         """Nobody can load it: then a job must say so rather than wait for ever."""
@@ -141,7 +154,7 @@ class Batch:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
         with self._lock:
             suspect = any(hand.chunk.attempts for hand in self._in_hand)
-            if self._closed or not ready or (self._in_hand and (suspect or self._emptying)):
+            if self._closed or self._held or not ready or (self._in_hand and (suspect or self._emptying)):
                 return None
             chunk = chunk_lease(worker=self._worker, models=ready)
             if chunk is not None and chunk.attempts and self._in_hand:
@@ -161,7 +174,7 @@ class Batch:
         try:
             model_name = self._model_name(chunk)
             request = chunk_request(chunk, model_name=model_name, cancelled=hand.cancelled)
-            output = self._engine.submit(request).result()
+            output = self._host.submit(chunk.job.model_id, request, interactive=False).result()
             block = score_block(chunk, output)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
@@ -185,7 +198,7 @@ class Batch:
                 f"Model '{model.name}' changed after the job was submitted ({', '.join(different)}); "
                 "submit the job again."
             )
-        loaded = self._host.ensure(model)
+        loaded = self._ensure(model)
         if not loaded.done():
             raise ModelUnavailable("It is being loaded.")
         return loaded.result()

@@ -15,8 +15,8 @@ from django.conf import settings
 
 from scoring.services.chunks import chunks_reclaim_own
 from scoring.services.registry import self_test_release, self_tests_interrupted
-from scoring.services.workers import worker_move, worker_register
-from scoring.states import WorkerState
+from scoring.services.workers import WorkerNews, worker_move, worker_register, worker_started
+from scoring.states import HELD_STATES, WorkerState
 from workers import tasks
 from workers.batch import Batch
 from workers.consumer import Consumer
@@ -71,7 +71,7 @@ class WorkerProcess:
         )
         chunks_reclaim_own(worker=self.worker)
         self_tests_interrupted(worker=self.worker)
-        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
+        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, changed=self._news, replaced=self._replaced)
         self.heartbeat.start()
         from workers.engine import Engine
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
         self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
-        self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.ready)
+        self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
 
     def start(self) -> None:
@@ -100,10 +100,10 @@ class WorkerProcess:
         self._started = True
         self.sync.start()
         self.consumer.start(patience=CONNECT_SECONDS)  # who is called ready gets messages
-        worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
+        worker_started(worker=self.worker)
         for part in (self.watchdog, self.host, self.batch):
             part.start()
-        logger.info("worker %s is ready", self.worker.name)
+        logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
     def wake(self) -> None:
         self.host.wake()
@@ -135,11 +135,28 @@ class WorkerProcess:
 
     def _host_changed(self) -> None:
         self.batch.wake()
+        self.consumer.wake()
+
+    def _news(self, news: WorkerNews, before: WorkerNews | None) -> None:
+        """What the heartbeat brought back. Whoever is kept from work begins nothing, and says when all is done."""
+        if not self._started:
+            return
+        if before is None or news.placements != before.placements or news.state != before.state:
+            self.host.wake()
+        if news.jobs and (before is None or news.jobs != before.jobs):
+            self.batch.wake()
+        self.batch.hold(news.state in HELD_STATES)
 
     def _pulse(self) -> Pulse:
         if not self._started:
             return Pulse(0, [], {})
-        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics())
+        if self.worker.state == WorkerState.DRAINING and self.worker.hold and self._is_empty():
+            self._move(WorkerState.DRAINED, reason="everything in hand was answered")
+        free = self.host.memory.free_bytes()
+        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics(), free)
+
+    def _is_empty(self) -> bool:
+        return not (self.batch.in_hand() or self.engine.busy or self.host.names())
 
     def _statistics(self) -> dict[str, Any]:
         return {

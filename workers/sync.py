@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -136,6 +137,8 @@ class SyncDesk:
             raise Refused("model_not_served", f"Model '{call.model_name}' is not registered any more.")
         if model.state != ModelState.AVAILABLE:
             raise Refused("model_not_served", f"Model '{model.name}' is not served now ({model.get_state_display()}).")
+        if model.pk not in self._host.serving():  # the sender's knowledge was old; it asks again elsewhere
+            raise Refused("model_not_loaded", f"Model '{model.name}' is not loaded on {self._worker_name} now.")
         return model
 
     def _submit(self, hand: InHand, options: tuple[Pairing, ScoringOptions], ready: Future[str]) -> None:
@@ -156,7 +159,8 @@ class SyncDesk:
             cancelled=hand.cancelled,
             options=chosen,
         )
-        self._engine.submit(request).add_done_callback(lambda scored: self._scored(hand, scored))
+        answer = self._host.submit(uuid.UUID(hand.call.model_id), request, interactive=True)
+        answer.add_done_callback(lambda scored: self._scored(hand, scored))
 
     def _scored(self, hand: InHand, scored: Future[ScoringOutput]) -> None:
         error = scored.exception()

@@ -109,7 +109,7 @@ class ScoringModelAdmin(admin.ModelAdmin[ScoringModel]):
     @admin.display(description="in force on")
     def placements(self, obj: ScoringModel) -> SafeString | str:
         rows = [
-            (row.placement.worker.name, row.placement.get_state_display(), _in_force(row), row.placement.cause)
+            (row.worker_name, row.placement.get_state_display(), _in_force(row), row.cause)
             for row in placements_of_model(obj)
         ]
         return format_html("<ul>{}</ul>", format_html_join("", "<li>{}: {}, {} {}</li>", rows)) if rows else "no worker"

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from scoring.states import COUNTED_CAUSES
+
 
 class Transition(models.Model):
     """One move of one row from a state to another: who, why, when."""
@@ -17,7 +19,14 @@ class Transition(models.Model):
 
     class Meta:
         ordering = ("id",)
-        indexes = (models.Index(fields=("entity", "entity_id", "id"), name="transition_of_entity"),)
+        indexes = (
+            models.Index(fields=("entity", "entity_id", "id"), name="transition_of_entity"),
+            models.Index(
+                fields=("at",),
+                condition=models.Q(entity="chunk", reason__in=sorted(COUNTED_CAUSES)),
+                name="transition_fault",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.entity} {self.entity_id}: {self.from_state} → {self.to_state}"

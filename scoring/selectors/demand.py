@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Count, F, Min, Q, Sum
+from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
 from scoring.models import Chunk, Job, Placement, ScoringModel
@@ -123,7 +123,7 @@ def _backlogs() -> dict[uuid.UUID, _Backlog]:
 
 
 def _chunk_seconds(job_id: uuid.UUID) -> float:
-    """What one chunk of the job takes a replica, from the first that are done: the time on the device, not in a queue."""
+    """What one chunk of the job takes a replica, from the first that are done: on the device, not in a queue."""
     done = Chunk.objects.filter(job=job_id, state=ChunkState.DONE).order_by("index")
     reports = list(done.values_list("report", flat=True)[:PACED_CHUNKS])
     timings = [report.get("timings") or {} for report in reports]

@@ -97,7 +97,7 @@ def placements_reconcile() -> int:
 
 
 def _lasting(model: ScoringModel, now: ModelDemand) -> int:
-    """Replicas wanted: more than one only of a demand that has lasted, and a pin's not while it waits for its worker."""
+    """More than one replica only for a demand that has lasted; a pin stays with its worker under maintenance."""
     kept = Placement.objects.filter(model=model, present=True, worker__state=WorkerState.MAINTENANCE).count()
     pins = max(model.replicas_at_least - kept, 0)
     if not now.has_work:

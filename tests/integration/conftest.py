@@ -18,12 +18,13 @@ from scoring.models import DocumentSet, Job, QuerySet, ScoringModel, Worker
 from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
-from scoring.services.workers import worker_move, worker_register
+from scoring.services.workers import WorkerNews, worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
 from workers.engine import Engine
 from workers.engine.config import EngineConfig
+from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
 
 MakeWorker = Callable[..., Worker]
@@ -102,12 +103,21 @@ def rig(
     settings: Settings,
 ) -> Iterator[Rig]:
     settings.MODEL_ROOTS = [tmp_path]
+    settings.HEARTBEAT_SECONDS = 1
     worker = make_worker()
     batch: Batch
     host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())
     batch = Batch(host=host, engine=engine, worker=worker)
+
+    def news(now: WorkerNews, before: WorkerNews | None) -> None:
+        host.wake()
+        batch.wake()
+
+    heartbeat = Heartbeat(worker=worker, pulse=lambda: Pulse(engine.progress, [], {}), changed=news, replaced=list)
+    heartbeat.start()
     host.start()
     yield Rig(engine, worker, host, batch, tmp_path, principal)
+    heartbeat.stop(timeout=10)
     batch.drain(10)
     assert host.stop(timeout=30)
     for name in engine.models():

@@ -40,6 +40,13 @@ def silence(*workers: Worker) -> None:
     Worker.objects.filter(pk__in=[worker.pk for worker in workers]).update(heartbeat_at=Now() - timedelta(minutes=5))
 
 
+def watching() -> Reconciler:
+    """One that has been listening for long enough to know who is silent."""
+    reconciler = Reconciler()
+    reconciler._watching_since -= 3600
+    return reconciler
+
+
 def test_two_reconcilers_end_a_job_once(model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker) -> None:
     job = make_job(model)
     complete_all(make_worker())
@@ -91,7 +98,9 @@ def test_one_silent_worker_of_three_is_lost(model: ScoringModel, make_job: MakeJ
     workers = [make_worker(f"worker-{n}") for n in range(3)]
     expire(lease(workers[0]))
     silence(workers[0])
-    Reconciler().tick()
+    Reconciler().tick()  # has just begun to listen: it cannot know
+    assert not Worker.objects.filter(state=WorkerState.LOST).exists()
+    watching().tick()
     states = dict(Worker.objects.values_list("name", "state"))
     assert states == {"worker-0": WorkerState.LOST, "worker-1": WorkerState.READY, "worker-2": WorkerState.READY}
     assert not Chunk.objects.filter(state=ChunkState.LEASED).exists()
@@ -104,7 +113,7 @@ def test_when_most_workers_fall_silent_at_once_it_waits(
     workers = [make_worker(f"worker-{n}") for n in range(3)]
     expire(lease(workers[0]))
     silence(*workers[:2])
-    reconciler = Reconciler()
+    reconciler = watching()
     reconciler.tick()
     assert not Worker.objects.filter(state=WorkerState.LOST).exists()
     assert Chunk.objects.filter(state=ChunkState.LEASED).exists()
