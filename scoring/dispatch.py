@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -128,9 +127,7 @@ def loads(queues: Sequence[str]) -> list[int]:
         for queue in queues:
             pipe.zrange(IN_FLIGHT + queue, 0, -1, withscores=True)
         now, *entries = pipe.execute()
-    return [
-        sum(int(member.partition(":")[0]) for member, end in members if end > _seconds(now)) for members in entries
-    ]
+    return [sum(int(member.partition(":")[0]) for member, end in members if end > _seconds(now)) for members in entries]
 
 
 def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncRequest:

@@ -46,7 +46,7 @@ class Consumer:
         self.wake = self._follower.wake
 
     def start(self, *, patience: float = 0.0) -> bool:
-        """Returns whether messages are read, for which it waits ``patience`` seconds; without Redis it goes on trying."""
+        """Whether messages are read within ``patience`` seconds; if not, it goes on trying."""
         self._thread.start()
         self._follower.start()
         return self._reading.wait(patience)

@@ -90,7 +90,7 @@ class WorkerProcess:
             )
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
-        self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
+        self.sync = SyncDesk(host=self.host, worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, worker=self.worker)
         self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import redis
@@ -40,9 +40,6 @@ from workers.engine.types import (
 from workers.host import Host
 from workers.loop import Loop
 
-if TYPE_CHECKING:  # importing it brings torch in
-    from workers.engine import Engine
-
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.2
@@ -65,10 +62,9 @@ class InHand:
 
 
 class SyncDesk:
-    def __init__(self, *, host: Host, engine: Engine, worker_name: str) -> None:
+    def __init__(self, *, host: Host, worker_name: str) -> None:
         self.outcomes = Counters()
         self._host = host
-        self._engine = engine
         self._worker_name = worker_name
         self._closed = False
         self._in_hand: set[InHand] = set()

@@ -83,8 +83,10 @@ class PlacementView:
 
 def placements_ready(model: ScoringModel) -> list[ReadyPlacement]:
     """Where a request for ``model`` can be answered now, in a stable order. One query."""
-    rows = _serving(model).order_by("pk").values_list(
-        "pk", "worker_id", "worker__name", "in_flight", "generation", "facts__dtype", "facts__device"
+    rows = (
+        _serving(model)
+        .order_by("pk")
+        .values_list("pk", "worker_id", "worker__name", "in_flight", "generation", "facts__dtype", "facts__device")
     )
     return [
         ReadyPlacement(pk, worker_id, name, in_flight, f"{generation} {dtype} {str(device).partition(':')[0]}")

@@ -12,6 +12,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from scoring.payloads import SyncReply, SyncRequest
@@ -27,15 +28,20 @@ def score_of(query: str, document: str) -> float:
 
 
 def reply_to(call: SyncRequest, *, worker: str, revision: str = "r1") -> SyncReply:
-    scores: list[float | None] = [score_of(query, document) for query in call.queries for document in call.documents]
+    pairs = list(
+        product(call.queries, call.documents)
+        if call.pairing == "matrix"
+        else zip(call.queries, call.documents, strict=True)
+    )
+    scores: list[float | None] = [score_of(query, document) for query, document in pairs]
     return SyncReply(
         scores=scores,
         raw_scores=scores,
-        statuses=["empty" if not document else "ok" for _ in call.queries for document in call.documents],
+        statuses=["ok" if document else "empty" for _, document in pairs],
         errors={str(n): "odd" for n, score in enumerate(scores) if score and score % 97 == 0},
-        truncated_tokens=[len(document) % 3 for _ in call.queries for document in call.documents],
+        truncated_tokens=[len(document) % 3 for _, document in pairs],
         query_truncated_tokens=[len(query) % 2 for query in call.queries],
-        best_windows=[[0, len(document)] for _ in call.queries for document in call.documents],
+        best_windows=[[0, len(document)] for _, document in pairs],
         scale="cosine",
         prompt_tokens=sum(map(len, (*call.queries, *call.documents))),
         query_tokens=sum(map(len, call.queries)),

@@ -22,6 +22,7 @@ from scoring.payloads import SyncRequest
 from scoring.services.queues import queues_sweep
 from scoring.services.scoring import ScoringAnswer, scoring_run
 from scoring.states import PlacementState, WorkerState
+from tests.integration.conftest import MakeWorker
 from tests.integration.light_fleet import LightFleet
 from tests.integration.light_worker import reply_to, score_of
 from tests.integration.rig import wait_for
@@ -43,6 +44,8 @@ def processes() -> Iterator[LightFleet]:
 def fleet(transactional_db: None, processes: LightFleet) -> Iterator[LightFleet]:
     routing.answering.clear()
     processes.calm()
+    if keys := left_over():
+        dispatch.connection().delete(*keys)
     yield processes
     processes.calm()
 
@@ -287,13 +290,11 @@ class TestCold:
         assert left_over() == []
 
 
-def test_queues_of_the_gone_are_swept(fleet: LightFleet, model: ScoringModel) -> None:
-    fleet.start("light-1")
+def test_queues_of_the_gone_are_swept(make_worker: MakeWorker, model: ScoringModel) -> None:
     connection = dispatch.connection()
-    gone, alive = dispatch.worker_queue(NOBODY), dispatch.worker_queue(fleet.ids["light-1"])
+    gone, alive = dispatch.worker_queue(NOBODY), dispatch.worker_queue(make_worker().pk)
     model_of_ours, stranger = dispatch.model_queue(model.pk), dispatch.model_queue(NOBODY)
     queues_sweep(now=True)
-    fleet.send("light-1", signal.SIGSTOP)  # or it would read what is in its queue
     for queue in (gone, alive, model_of_ours, stranger):
         connection.lpush(queue, "{}")
     connection.zadd(dispatch.IN_FLIGHT + model_of_ours, {"1:somebody": dispatch.clock() + 60})

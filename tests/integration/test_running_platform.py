@@ -172,7 +172,7 @@ def test_nobody_there_is_said_within_two_seconds(stack: Stack, rows: Rows) -> No
         assert time.monotonic() - started < 2
         error = response.json()["error"]
         assert (response.status_code, error["code"]) == (503, "no_worker")
-        assert "queue 'sync'" in error["message"]
+        assert "(queue 'm." in error["message"]
         assert model in error["message"]
         assert int(response.headers["Retry-After"]) > 0
 
