@@ -156,9 +156,7 @@ def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncReque
         )
     # Not declared: a list needs no declaration, and declaring would leave a binding for each queue that ever was.
     # Without Celery's ``expires``: that compares the clocks of two hosts, while the mark above ends by Redis's own.
-    app.send_task(
-        ANSWER_TASK, args=[call.to_json()], queue=plain_queue(target.queue), declare=[], ignore_result=True, retry=False
-    )
+    app.send_task(ANSWER_TASK, args=[call.to_json()], queue=target.queue, declare=[], ignore_result=True, retry=False)
     return call
 
 

@@ -116,8 +116,8 @@ def scoring_run(
     side is texts only or token ids only.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
-    ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_not_loaded`` (see ``ScoringModel.cold_policy``) and
-    ``model_load_failed``, 504 ``deadline_exceeded``. Refusals are stored too.
+    ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see
+    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
