@@ -17,7 +17,7 @@ from scoring.services.claims import (
 )
 from scoring.states import CLAIMING, PlacementDemand, PlacementState
 from workers.device_memory import DeviceMemory
-from workers.memory_need import MemoryNeed, memory_need, size
+from workers.memory_need import MemoryNeed, MemoryNeeds, size
 
 # Who is served first: people and their requests before batch work; within that, who waits longest.
 ORDER: Final = (PlacementDemand.PERSON, PlacementDemand.INTERACTIVE, PlacementDemand.PIN, PlacementDemand.BATCH)
@@ -29,10 +29,17 @@ class Claimant:
     """``evict`` unloads what a placement holds; ``busy`` are the models with work in flight."""
 
     def __init__(
-        self, *, worker: Worker, memory: DeviceMemory, busy: Callable[[], Collection[uuid.UUID]], evict: Evict
+        self,
+        *,
+        worker: Worker,
+        memory: DeviceMemory,
+        needs: MemoryNeeds,
+        busy: Callable[[], Collection[uuid.UUID]],
+        evict: Evict,
     ) -> None:
         self._worker = worker
         self._memory = memory
+        self._needs = needs
         self._busy = busy
         self._evict = evict
 
@@ -43,20 +50,18 @@ class Claimant:
         if model.device.startswith("cuda") and not self._memory.device.startswith("cuda"):
             self._refuse(placement, f"is for {model.device}, and this worker runs on {self._memory.device}")
             return False
-        need = memory_need(model, self._memory.device_class)
-        if need.claimed_bytes > self.room(held) and not self._make_room(placement, need, held):
+        need = self._needs.of(model)
+        if need.bytes > self.room(held) and not self._make_room(placement, need, held):
             self._refuse(placement, self._too_large(need, held))
             return False
-        return placement_claim(
-            placement=placement, worker=self._worker, claimed_bytes=need.claimed_bytes, source=need.source
-        )
+        return placement_claim(placement=placement, worker=self._worker, claimed_bytes=need.bytes, source=need.source)
 
     def room(self, held: Sequence[Placement]) -> int:
         return self._memory.room_bytes(sum(row.claimed_bytes for row in held if row.state in CLAIMING))
 
     def _make_room(self, placement: Placement, need: MemoryNeed, held: Sequence[Placement]) -> bool:
         """Evict the least recently used, as many as it takes; nothing if all of them together are too few."""
-        if need.claimed_bytes > self._memory.budget_bytes or evicted_lately(model=placement.model, wanted=placement):
+        if need.bytes > self._memory.budget_bytes or evicted_lately(model=placement.model, wanted=placement):
             return False
         evictable = placements_evictable(
             worker=self._worker,
@@ -64,7 +69,7 @@ class Claimant:
             min_residency=settings.MIN_RESIDENCY_SECONDS,
             busy=self._busy(),
         )
-        missing = need.claimed_bytes - self.room(held)
+        missing = need.bytes - self.room(held)
         chosen: list[Placement] = []
         while missing > sum(row.claimed_bytes for row in chosen):
             if len(chosen) == len(evictable):
@@ -73,15 +78,12 @@ class Claimant:
         ours = {row.pk: row for row in held}
         for row in chosen:
             self._evict(ours.get(row.pk, row))
-        return need.claimed_bytes <= self.room(held)
+        return need.bytes <= self.room(held)
 
     def _too_large(self, need: MemoryNeed, held: Sequence[Placement]) -> str:
         holders = sorted(row.model.name for row in held if row.state in CLAIMING)
         kept = f"; held by {', '.join(holders)}" if holders else ""
-        return (
-            f"needs {size(need.claimed_bytes)}, {size(self.room(held))} of {size(self._memory.budget_bytes)} "
-            f"are free{kept}"
-        )
+        return f"needs {size(need.bytes)}, {size(self.room(held))} of {size(self._memory.budget_bytes)} are free{kept}"
 
     def _refuse(self, placement: Placement, why: str) -> None:
         if placement.state == PlacementState.WANTED:

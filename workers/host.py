@@ -31,7 +31,7 @@ from workers.faults import ModelUnavailable
 from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
-from workers.memory_need import memory_need
+from workers.memory_need import MemoryNeeds, estimated_bytes
 from workers.self_tests import self_test_next
 from workers.sources import SourceError, model_spec
 from workers.usage import Usage
@@ -71,10 +71,19 @@ class Host:
         self._engine = engine
         self._held = HeldModels(engine)
         self._canary = Canary(engine=engine, worker=worker)
+        self._needs = MemoryNeeds(self.memory.device_class, estimated_bytes)
         self._loader = Loader(
-            engine=engine, worker=worker, memory=self.memory, held=self._held, canary=self._canary, changed=changed
+            engine=engine,
+            worker=worker,
+            memory=self.memory,
+            needs=self._needs,
+            held=self._held,
+            canary=self._canary,
+            changed=changed,
         )
-        self._claimant = Claimant(worker=worker, memory=self.memory, busy=self.usage.busy, evict=self._evict)
+        self._claimant = Claimant(
+            worker=worker, memory=self.memory, needs=self._needs, busy=self.usage.busy, evict=self._evict
+        )
         self._lock = Lock()
         self._waiting: dict[uuid.UUID, Future[str]] = {}
         self._needed: set[uuid.UUID] = set()
@@ -206,8 +215,8 @@ class Host:
             self._draining.pop(placement.model_id, None)
             placement_move(placement=placement, to=PlacementState.READY, reason="wanted again", **observed(held))
         elif held and state in (PlacementState.UPDATING, PlacementState.UNKNOWN):
-            need = memory_need(placement.model, self.memory.device_class)
-            claim: dict[str, Any] = {"claimed_bytes": need.claimed_bytes, "claim_source": need.source}
+            need = self._needs.of(placement.model)
+            claim: dict[str, Any] = {"claimed_bytes": need.bytes, "claim_source": need.source}
             placement_move(placement=placement, to=PlacementState.READY, reason="back", **claim, **observed(held))
         elif state == PlacementState.UNKNOWN:
             placement_move(placement=placement, to=PlacementState.UNLOADED, reason="back", present=False)
@@ -240,7 +249,7 @@ class Host:
 
     def _make_room_for_both(self, placement: Placement, mine: list[Placement]) -> None:
         """The old weights serve while the new ones are read. Where both do not fit, the old ones go first."""
-        if memory_need(placement.model, self.memory.device_class).claimed_bytes > self._claimant.room(mine):
+        if self._needs.of(placement.model).bytes > self._claimant.room(mine):
             placement_move(placement=placement, to=PlacementState.DRAINING, reason="no room for old and new")
             self._held.release(placement.model_id)
             placement_move(placement=placement, to=PlacementState.WANTED, reason="no room for old and new")

@@ -17,7 +17,7 @@ from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo
 from workers.faults import ModelFault
 from workers.held_models import HeldModel, HeldModels
-from workers.memory_need import memory_need
+from workers.memory_need import MemoryNeeds
 from workers.self_tests import golden_scores, model_facts
 from workers.sources import SourceError, model_spec
 
@@ -39,6 +39,7 @@ class Loader:
         engine: Engine,
         worker: Worker,
         memory: DeviceMemory,
+        needs: MemoryNeeds,
         held: HeldModels,
         canary: Canary,
         changed: Callable[[], None],
@@ -47,6 +48,7 @@ class Loader:
         self._engine = engine
         self._worker = worker
         self._memory = memory
+        self._needs = needs
         self._held = held
         self._canary = canary
         self._changed = changed
@@ -113,16 +115,12 @@ class Loader:
     def _measured(self, placement: Placement, measured_bytes: int | None) -> dict[str, Any]:
         """What the model took is what it claims from now on, here and at the next load on this class of device."""
         model = placement.model
-        estimated = memory_need(model, self._memory.device_class).estimated_bytes
-        model_measured(
-            model=model,
-            device_class=self._memory.device_class,
-            measured_bytes=measured_bytes,
-            estimated_bytes=estimated,
-        )
-        claim = memory_need(model, self._memory.device_class)
-        facts = {"estimated_bytes": estimated, "claimed_bytes": claim.claimed_bytes, "claim_source": claim.source}
-        return facts if measured_bytes is None else {**facts, "measured_bytes": measured_bytes}
+        facts: dict[str, Any] = {"estimated_bytes": model.estimated_bytes}
+        if measured_bytes is not None:
+            model_measured(model=model, device_class=self._memory.device_class, measured_bytes=measured_bytes)
+            facts["measured_bytes"] = measured_bytes
+        need = self._needs.of(model)
+        return {**facts, "claimed_bytes": need.bytes, "claim_source": need.source}
 
     def _failed(self, placement: Placement, code: str, cause: str) -> str:
         model = placement.model

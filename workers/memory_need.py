@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from scoring.models import ScoringModel
+from scoring.services.claims import model_estimated
 from scoring.states import MemorySource
+from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelSpec
 from workers.sources import SourceError, model_spec
 
@@ -18,22 +21,33 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    claimed_bytes: int
+    bytes: int
     source: MemorySource
-    estimated_bytes: int
 
 
-def memory_need(model: ScoringModel, device_class: str) -> MemoryNeed:
-    """The first figure that is known. Files that are not here need nothing: their load fails in words of its own."""
-    try:
-        estimated = estimated_bytes(model_spec(model))
-    except SourceError:
-        estimated = 0
-    if model.memory_bytes is not None:
-        return MemoryNeed(model.memory_bytes, MemorySource.OVERRIDE, estimated)
-    if measured := model.measured_bytes.get(device_class):
-        return MemoryNeed(measured, MemorySource.MEASURED, estimated)
-    return MemoryNeed(estimated, MemorySource.ESTIMATED, estimated)
+class MemoryNeeds:
+    """For one class of device. An estimate is made once and stays with the model's row until its settings change."""
+
+    def __init__(self, device_class: str, estimate: Callable[[ModelSpec], int]) -> None:
+        self._device_class = device_class
+        self._estimate = estimate
+
+    def of(self, model: ScoringModel) -> MemoryNeed:
+        """The first figure that is known: an administrator's, the last warm-up's, the estimate."""
+        if model.estimated_bytes is None:
+            model_estimated(model=model, estimated_bytes=self._estimated(model))
+        if model.memory_bytes is not None:
+            return MemoryNeed(model.memory_bytes, MemorySource.OVERRIDE)
+        if measured := model.measured_bytes.get(self._device_class):
+            return MemoryNeed(measured, MemorySource.MEASURED)
+        return MemoryNeed(model.estimated_bytes or 0, MemorySource.ESTIMATED)
+
+    def _estimated(self, model: ScoringModel) -> int | None:
+        """None for files that are not here, or not a model's: their load says so in words of its own."""
+        try:
+            return self._estimate(model_spec(model))
+        except (SourceError, EngineError):
+            return None
 
 
 def estimated_bytes(spec: ModelSpec) -> int:

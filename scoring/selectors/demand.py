@@ -13,7 +13,6 @@ from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
 from scoring.models import Chunk, Job, Placement, ScoringModel
-from scoring.selectors.workers import workers_alive
 from scoring.states import SERVING, ChunkState, JobState, ModelState, PlacementState, WorkerState
 
 BACKLOG_SECONDS: Final = 30.0  # of one replica's work: more than that is worth another one
@@ -57,18 +56,16 @@ class _Backlog:
     jobs: list[uuid.UUID] = field(default_factory=list)
 
 
-def replicas_for(model: ScoringModel, *, seconds: float, in_flight: int = 0, workers: int) -> int:
-    """clamp(demand ÷ what one replica is for, least, most); most of all: the workers there are, but at least one."""
-    needed = max(math.ceil(seconds / BACKLOG_SECONDS), math.ceil(in_flight / IN_FLIGHT))
-    most = max(workers, 1) if model.max_replicas is None else min(model.max_replicas, max(workers, 1))
-    return min(max(needed, model.replicas_at_least), most)
+def replicas_for(model: ScoringModel, *, seconds: float, in_flight: int = 0) -> int:
+    """clamp(demand ÷ what one replica is for, least, most), however many workers there are: more may be started."""
+    needed = max(math.ceil(seconds / BACKLOG_SECONDS), math.ceil(in_flight / IN_FLIGHT), model.replicas_at_least)
+    return needed if model.max_replicas is None else min(needed, model.max_replicas)
 
 
 def model_demands() -> dict[uuid.UUID, ModelDemand]:
     """Of every registered model."""
     models = list(ScoringModel.objects.all())
     demands = {model.pk: ModelDemand(model.name) for model in models}
-    workers = workers_alive().count()
     for row in _replicas():
         demand = demands[row["model"]]
         demand.in_flight, demand.replicas_ready, demand.oldest = row["flying"] or 0, row["ready"], row["waiting"]
@@ -79,9 +76,7 @@ def model_demands() -> dict[uuid.UUID, ModelDemand]:
     for model in models:
         if model.state == ModelState.AVAILABLE:
             demand = demands[model.pk]
-            demand.replicas_wanted = replicas_for(
-                model, seconds=demand.backlog_seconds, in_flight=demand.in_flight, workers=workers
-            )
+            demand.replicas_wanted = replicas_for(model, seconds=demand.backlog_seconds, in_flight=demand.in_flight)
     return demands
 
 
@@ -92,7 +87,7 @@ def model_demand_seconds() -> dict[str, ModelDemand]:
 
 
 def _replicas() -> Any:
-    serving = Q(state__in=SERVING, worker__state=WorkerState.READY)
+    serving = Q(state__in=SERVING, present=True, worker__state=WorkerState.READY)
     return (
         Placement.objects.order_by()
         .values("model")

@@ -109,15 +109,16 @@ def placements_used(*, worker: Worker, in_flight: dict[Any, int], interactive: C
         mine.filter(model=model_id, state__in=CLAIMING).update(in_flight=count, used_at=Now(), **since)
 
 
-def model_measured(*, model: ScoringModel, device_class: str, measured_bytes: int | None, estimated_bytes: int) -> None:
-    """What a load and warm-up of ``model`` took on that class of device: the next claim's figure."""
-    if measured_bytes is not None:
-        model.measured_bytes = {**model.measured_bytes, device_class: measured_bytes}
+def model_estimated(*, model: ScoringModel, estimated_bytes: int | None) -> None:
+    """What ``model`` will take, from its checkpoint alone."""
     model.estimated_bytes = estimated_bytes
-    fields = ["measured_bytes", "estimated_bytes"]
-    ScoringModel.objects.filter(pk=model.pk, generation=model.generation).update(
-        **{name: getattr(model, name) for name in fields}
-    )
+    ScoringModel.objects.filter(pk=model.pk, generation=model.generation).update(estimated_bytes=estimated_bytes)
+
+
+def model_measured(*, model: ScoringModel, device_class: str, measured_bytes: int) -> None:
+    """What a load and warm-up of ``model`` took on that class of device: the next claim's figure."""
+    model.measured_bytes = {**model.measured_bytes, device_class: measured_bytes}
+    ScoringModel.objects.filter(pk=model.pk, generation=model.generation).update(measured_bytes=model.measured_bytes)
 
 
 def bytes_claimed(*, worker: Worker) -> int:

@@ -75,7 +75,7 @@ def model_demand(
     However many ask at once, the missing rows are written once; the workers are then woken. Returns whether any were.
     """
     workers = workers_alive().count()
-    wanted = max(replicas_for(model, seconds=seconds, workers=workers), 1)
+    wanted = max(replicas_for(model, seconds=seconds), 1)
     return _missing_are_wanted(model, wanted, workers, demand=demand, actor="demand") > 0
 
 

@@ -113,7 +113,9 @@ def rig(
         host.wake()
         batch.wake()
 
-    heartbeat = Heartbeat(worker=worker, pulse=lambda: Pulse(engine.progress, [], {}), changed=news, replaced=list)
+    heartbeat = Heartbeat(
+        worker=worker, pulse=lambda: Pulse(engine.progress, [], {}), changed=news, replaced=lambda: None
+    )
     heartbeat.start()
     host.start()
     yield Rig(engine, worker, host, batch, tmp_path, principal)
