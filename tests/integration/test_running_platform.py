@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -226,3 +227,30 @@ def test_a_reload_answers_all_the_time(stack: Stack, rows: Rows) -> None:
     assert all(answer.is_success for answer in answers)
     best = [answer.json()["results"][0]["relevance_score"] for answer in answers]
     np.testing.assert_allclose(best, best[0], rtol=1e-6)
+
+
+def test_a_large_rerank_is_split_over_the_workers_and_equals_the_whole(stack: Stack, rows: Rows) -> None:
+    name = registered(stack.client, "late-split")
+    newest = stack.start_worker()
+    checked(stack.client.post(f"/api/v1/models/{name}/load"))
+    ready = (
+        "SELECT count(*) FROM scoring_placement p JOIN scoring_scoringmodel m ON m.id = p.model_id "
+        "JOIN scoring_worker w ON w.id = p.worker_id WHERE m.name = %s AND p.state = 'ready' AND w.state = 'ready'"
+    )
+    wait_for(lambda: rows(ready, name) == [(2,)], seconds=120, what="the model on both workers")
+    documents = [text(n, 12) + f" {n}" for n in range(160)]
+
+    def scores(documents: list[str]) -> tuple[list[float], dict[str, Any], int]:
+        body = {"model": name, "queries": "honey", "documents": documents}
+        answer = checked(stack.client.post("/score", json=body))
+        report = checked(stack.client.get(f"/api/v1/score-requests/{answer['id']}"))["report"]
+        return [item["raw_score"] for item in answer["data"]], report, answer["usage"]["prompt_tokens"]
+
+    split, report, tokens = scores(documents)
+    assert report["parts"] == 2 and "," in report["worker"]
+    few = [scores(documents[start : start + 40]) for start in range(0, 160, 40)]
+    assert {one[1]["parts"] for one in few} == {1}
+    np.testing.assert_allclose(split, np.concatenate([one[0] for one in few]), rtol=1e-5)
+    (query_tokens,) = {scores(["honey"])[2] - scores(["honey", "bees"])[2] + scores(["bees"])[2]}
+    assert tokens == sum(one[2] for one in few) - 3 * query_tokens
+    stack.kill_worker(signal.SIGTERM, name=newest)
