@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.integration.rig import wait_for
-from tests.integration.running import Rows, checked, finished, registered, submitted
+from tests.integration.running import Rows, checked, finished, registered, submitted, text
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
