@@ -84,9 +84,10 @@ class LightWorker:
             redis.hincrby(key, "dropped")
             return
         redis.hincrby(key, "taken")
-        do = redis.hget(key, "do") or "answer"
+        do = str(redis.hget(key, "do") or "answer")
         if do == "answer":
-            dispatch.reply_send(call, reply_to(call, worker=self.name, revision=redis.hget(key, "revision") or "r1"))
+            revision = str(redis.hget(key, "revision") or "r1")
+            dispatch.reply_send(call, reply_to(call, worker=self.name, revision=revision))
         elif do != "hold":
             dispatch.reply_send(call, SyncReply(error_code=do, error_message=f"documents[0]: {do}"))
 
