@@ -52,7 +52,7 @@ class Placement(models.Model):
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
-        ordering = ("model", "worker")
+        ordering = ("pk",)
         constraints = (
             choice_constraint("state", PlacementState, "placement_state"),
             choice_constraint("demand", PlacementDemand, "placement_demand"),

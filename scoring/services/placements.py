@@ -177,8 +177,11 @@ def placement_want(*, model: ScoringModel, worker: Worker, demand: PlacementDema
     placement, new = Placement.objects.get_or_create(model=model, worker=worker, defaults={"demand": demand})
     if new:
         transition_record(placement, "", PlacementState.WANTED, actor=actor, reason=f"{demand} demand").save()
+    wish: dict[str, Any] = {"present": True, "demand": demand, "wanted_at": Now(), "updated_at": Now()}
+    if placement.state == PlacementState.UNLOADED:
+        transition(placement, PlacementState.WANTED, actor=actor, reason=f"{demand} demand", **wish)
     elif not placement.present:
-        Placement.objects.filter(pk=placement.pk).update(present=True, demand=demand, wanted_at=Now(), updated_at=Now())
+        Placement.objects.filter(pk=placement.pk).update(**wish)
         placement.present, placement.demand = True, demand
     return placement
 

@@ -122,11 +122,10 @@ def worker_heartbeat(
         row = cursor.fetchone()
     if row is None:
         return None
-    worker.state = WorkerState(row[0])
+    worker.state, worker.hold = row[:2]
     if worker.state == WorkerState.LOST:
-        worker.refresh_from_db(fields=["state", "hold"])
         transition(worker, _state_after_silence(worker), actor=worker_label(worker), reason="heard again")
-    return WorkerNews(WorkerState(worker.state), row[1], row[2])
+    return WorkerNews(WorkerState(worker.state), *row[2:])
 
 
 # What a worker acts upon is small: its own rows, those that nobody has claimed, the registered models.
@@ -137,7 +136,7 @@ UPDATE {worker} AS me SET
     progress = %(progress)s, memory_bytes = %(memory)s, memory_free_bytes = %(free)s,
     in_hand = %(in_hand)s::jsonb, statistics = %(statistics)s::jsonb
 WHERE id = %(worker)s AND boot_id = %(boot)s
-RETURNING state,
+RETURNING state, hold,
     concat_ws('/',
         (SELECT sum(hashtext(concat_ws(' ', p.id, p.state, p.present, p.reload_requested))::bigint)
             FROM {placement} p WHERE p.worker_id = me.id),

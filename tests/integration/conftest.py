@@ -103,7 +103,7 @@ def rig(
     settings: Settings,
 ) -> Iterator[Rig]:
     settings.MODEL_ROOTS = [tmp_path]
-    settings.HEARTBEAT_SECONDS = 1
+    settings.HEARTBEAT_SECONDS = 2
     worker = make_worker()
     batch: Batch
     host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())

@@ -170,7 +170,7 @@ def test_a_model_that_drifts_is_read_again_and_then_its_worker_quarantined(rig: 
     assert report is not None
     ScoringModel.objects.update(self_test_report={**report, "golden_scores": [9.0] * len(report["golden_scores"])})
     wait_for(lambda: Worker.objects.get().state == WorkerState.QUARANTINED)
-    wait_for(lambda: held(rig) == set())
+    rig.wait_for_placement(model, PlacementState.UNLOADED)
     assert log_of("placement", row)[-6:] == [
         PlacementState.DEGRADED,
         PlacementState.UPDATING,

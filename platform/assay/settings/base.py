@@ -32,7 +32,7 @@ DISK_CACHE_BYTES = env.integer("DISK_CACHE_BYTES", 0)  # 0: nothing of a documen
 CACHE_DTYPE = env.choice("CACHE_DTYPE", "model", pattern="model|float16|int8", valid="model, float16 or int8")
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
-HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
+HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 3, minimum=1)
 WORKER_MEMORY_BYTES = env.integer("WORKER_MEMORY_BYTES", 0)  # 0: a share of what the device has
 WORKER_MEMORY_RESERVE_BYTES = env.integer("WORKER_MEMORY_RESERVE_BYTES", 1 << 30)
 MIN_RESIDENCY_SECONDS = env.integer("MIN_RESIDENCY_SECONDS", 60)
