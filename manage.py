@@ -11,6 +11,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parent / "platform"))
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
+from django.db import OperationalError, connection
 
 from assay import embedded
 from assay.settings import env
@@ -41,6 +42,12 @@ def main() -> None:
             execute_from_command_line(sys.argv)
     except (ImproperlyConfigured, embedded.ServerError) as error:
         sys.exit(f"Assay cannot start: {error}")
+    except OperationalError as error:
+        if connection.connection is not None:
+            raise  # a fault of a statement, not of the connection
+        from assay.database import unreachable  # reads the settings
+
+        sys.exit(unreachable(error))
 
 
 if __name__ == "__main__":

@@ -95,6 +95,21 @@ def workers_wake() -> bool:
     return True
 
 
+def queues_found() -> set[str]:
+    """Queues of workers and models that Redis has anything of: messages, or calls in flight."""
+    names = {key.removeprefix(IN_FLIGHT) for key in connection().scan_iter(count=1000)}
+    return {name for name in names if name.startswith((WORKER_QUEUES, MODEL_QUEUES))}
+
+
+def queue_depths() -> dict[str, int]:
+    """Messages that nobody has taken yet, by queue."""
+    queues = [BATCH_QUEUE, *sorted(queues_found())]
+    with connection().pipeline(transaction=False) as pipe:
+        for queue in queues:
+            pipe.llen(queue)
+        return dict(zip(queues, pipe.execute(), strict=True))
+
+
 def queues_delete(names: Sequence[str]) -> int:
     """Returns how many of them were there."""
     if not names:

@@ -37,11 +37,11 @@ class CreatedFilter(filters.FilterSet):
 class JobFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
-    model = filters.CharFilter("model__name", label="Name of the model")
+    model = filters.CharFilter("stages__model__name", distinct=True, label="Name of a model in it")
 
 
 class UploadedSetFilter(CreatedFilter):
-    """Document sets, query sets and judgement sets."""
+    """Document, query, judgement and run sets."""
 
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
@@ -59,6 +59,11 @@ class JudgementFilter(filters.FilterSet):
     query_id = filters.CharFilter(label="Id of the query")
     document_id = filters.CharFilter(label="Id of the document")
     grade = filters.NumberFilter(label="Grade")
+
+
+class RunFilter(filters.FilterSet):
+    query_id = filters.CharFilter(label="Id of the query")
+    document_id = filters.CharFilter(label="Id of the document")
 
 
 class ModelFilter(CreatedFilter):

@@ -1,26 +1,51 @@
 """What crosses a process border as JSON: one synchronous request and its reply.
 
-``version`` lets web and workers of neighbouring releases refuse each other in words instead of misreading.
+Web and workers are upgraded one after the other, so a process understands its own version and the neighbouring ones:
+a field that the other side does not send has its default, a field that it does not know is left out of account. A field
+with its default is not sent at all. Hence the rules for whoever adds one: its default means "as before" and never
+changes; what changes a score belongs into ``SyncOptions``, where an unknown name is refused, as a wrong score is worse
+than none; ``PAYLOAD_VERSION`` grows by one in a release that sends what the one before it cannot be asked to leave out.
 NaN never crosses: an item without a score carries ``None``.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Self
 
 PAYLOAD_VERSION = 3
 
 
 class PayloadError(ValueError):
-    """The other side speaks another version, or not this language at all."""
+    """The other side speaks a version too far from ours, or not this language at all."""
 
 
-def _checked(cls: type, data: dict[str, Any]) -> dict[str, Any]:
+def _check_version(cls: type, data: Mapping[str, Any]) -> None:
     version = data.get("version")
-    if version != PAYLOAD_VERSION:
-        raise PayloadError(f"{cls.__name__} has version {version}, this process speaks version {PAYLOAD_VERSION}.")
-    return data
+    if not isinstance(version, int) or abs(version - PAYLOAD_VERSION) > 1:
+        raise PayloadError(
+            f"{cls.__name__} has version {version!r}; this process speaks version {PAYLOAD_VERSION} and understands "
+            "its neighbours. Bring web and workers to the same release."
+        )
+
+
+def _understood(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``data`` that ``cls`` has. Raises PayloadError where one is missing that has no default."""
+    known = fields(cls)
+    needed = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
+    if missing := needed - data.keys():
+        raise PayloadError(f"{cls.__name__} lacks {', '.join(sorted(missing))}.")
+    return {each.name: data[each.name] for each in known if each.name in data}
+
+
+def _told(payload: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    return {each.name: value for each in fields(payload) if (value := getattr(payload, each.name)) != _default(each)}
+
+
+def _default(of: Any) -> Any:
+    return of.default_factory() if of.default_factory is not MISSING else of.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +63,15 @@ class SyncOptions:
     add_special_tokens: bool = True
     long_documents: str = "truncate"  # truncate | chunk_max
     chunk_overlap: int = 64
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        if unknown := data.keys() - {each.name for each in fields(cls)}:
+            raise PayloadError(
+                f"The request asks for {', '.join(sorted(unknown))}, which this worker's release does not know. "
+                "Bring the worker to the release of the web server."
+            )
+        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +94,13 @@ class SyncRequest:
     version: int = PAYLOAD_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**_told(self), "options": _told(self.options), "version": self.version}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        data = _checked(cls, data)
-        return cls(**{**data, "options": SyncOptions(**data["options"])})
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        _check_version(cls, data)
+        options = SyncOptions.from_json(data.get("options", {}))
+        return cls(**{**_understood(cls, data), "options": options})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +138,15 @@ class SyncReply:
     version: int = PAYLOAD_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        labels = {"labels": asdict(self.labels)} if self.labels else {}
+        return {**_told(self), **labels, "version": self.version}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        data = _checked(cls, data)
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """A refusal is read whatever its version: it may be about the version."""
+        if code := data.get("error_code"):
+            return cls(error_code=str(code), error_message=str(data.get("error_message", "")))
+        _check_version(cls, data)
         labels = data.get("labels")
-        return cls(**{**data, "labels": SyncLabels(**labels) if labels else None})
+        told = SyncLabels(**_understood(SyncLabels, labels)) if labels else None
+        return cls(**{**_understood(cls, data), "labels": told})

@@ -3,8 +3,10 @@
 ``scoring.services.transitions.transition`` is the only function that makes a move; the database refuses unknown values
 by check constraint.
 
-    job     queued → running → finalizing → completed | completed_with_errors | failed
-            queued | running → cancelling → cancelled
+    job     scheduled → queued → running ⇄ paused;  running → finalizing → completed | completed_with_errors | failed
+            scheduled | queued | running | paused → cancelling → cancelled | expired | failed, as ``JobEnd`` says why
+            cancelled | expired | failed | completed_with_errors → queued (a retry of what is unfinished)
+    stage   waiting → running → done;  waiting | running → skipped
     chunk   pending → leased → done | failed;  leased → pending (with a cause);  pending | leased → cancelled
     model   registered → testing → available | rejected;  any but testing → disabled → registered
     set     receiving → ready | failed
@@ -21,18 +23,40 @@ from django.db.models import TextChoices
 
 
 class JobState(TextChoices):
+    SCHEDULED = "scheduled"
     QUEUED = "queued"
     RUNNING = "running"
-    CANCELLING = "cancelling"
+    PAUSED = "paused"
+    CANCELLING = "cancelling", "stopping"
     FINALIZING = "finalizing"
     COMPLETED = "completed"
     COMPLETED_WITH_ERRORS = "completed_with_errors", "completed with errors"
     CANCELLED = "cancelled"
+    EXPIRED = "expired"
     FAILED = "failed"
 
     @property
     def is_final(self) -> bool:
-        return not TRANSITIONS[type(self)].get(self)
+        return self in FINAL_JOB_STATES
+
+
+class JobEnd(TextChoices):
+    """Why a job was stopped before everything was scored; each has the state that the job ends in."""
+
+    CANCELLED = "cancelled"
+    EXPIRED = "expired", "not done in time"
+    TOO_MANY_ERRORS = "too_many_errors", "too many errors"
+
+    @property
+    def job_state(self) -> JobState:
+        return {JobEnd.CANCELLED: JobState.CANCELLED, JobEnd.EXPIRED: JobState.EXPIRED}.get(self, JobState.FAILED)
+
+
+class StageState(TextChoices):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    SKIPPED = "skipped"
 
 
 class ChunkState(TextChoices):
@@ -157,17 +181,32 @@ ITEM_STATUSES = tuple(ItemStatus)
 _HOLDS = frozenset(HOLD_STATES.values())
 _ENDINGS = frozenset({WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING})
 _GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementState.UNKNOWN})
+RETRIABLE_JOB_STATES = frozenset(
+    {JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}
+)
+FINAL_JOB_STATES = RETRIABLE_JOB_STATES | {JobState.COMPLETED}
 
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {
-        JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLING, JobState.FAILED}),
-        JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.CANCELLING, JobState.FAILED}),
-        JobState.CANCELLING: frozenset({JobState.CANCELLED}),
+        JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.CANCELLING}),
+        JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING, JobState.FAILED}),
+        JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.PAUSED, JobState.CANCELLING, JobState.FAILED}),
+        JobState.PAUSED: frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
+        JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}),
         JobState.FINALIZING: frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED}),
+        **dict.fromkeys(RETRIABLE_JOB_STATES, frozenset({JobState.QUEUED})),
+    },
+    StageState: {
+        StageState.WAITING: frozenset({StageState.RUNNING, StageState.SKIPPED}),
+        StageState.RUNNING: frozenset({StageState.DONE, StageState.SKIPPED}),
+        StageState.DONE: frozenset({StageState.RUNNING}),  # a retry of what is unfinished
+        StageState.SKIPPED: frozenset({StageState.WAITING}),
     },
     ChunkState: {
         ChunkState.PENDING: frozenset({ChunkState.LEASED, ChunkState.CANCELLED, ChunkState.FAILED}),
         ChunkState.LEASED: frozenset({ChunkState.DONE, ChunkState.FAILED, ChunkState.PENDING, ChunkState.CANCELLED}),
+        ChunkState.FAILED: frozenset({ChunkState.PENDING}),  # a retry
+        ChunkState.CANCELLED: frozenset({ChunkState.PENDING}),
     },
     ModelState: {
         ModelState.REGISTERED: frozenset({ModelState.TESTING, ModelState.DISABLED}),

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.db import Error as AnyDatabaseError
 from django.db import close_old_connections
 from django.db.models import Exists, OuterRef
+from structlog.contextvars import bound_contextvars
 
 from scoring.models import Chunk, Placement, ScoringModel, Worker
 from scoring.selectors.workers import workers_alive
@@ -27,7 +29,7 @@ from scoring.services.chunks import (
     chunks_to_stop,
     worker_label,
 )
-from scoring.services.jobs import model_snapshot
+from scoring.services.stages import model_snapshot
 from scoring.states import ChunkCause, ChunkState, ModelState, PlacementDemand, PlacementState
 from workers.chunk_scoring import ChunkFault, chunk_request, score_block, score_report
 from workers.counters import Counters
@@ -110,7 +112,8 @@ class Batch:
         if hand is None:
             return False
         try:
-            self._run(hand)
+            with about(hand.chunk):
+                self._run(hand)
         finally:
             with self._lock:
                 self._in_hand.remove(hand)
@@ -121,7 +124,7 @@ class Batch:
 
         Asking ``ensure`` is what gets a model loaded; the host wakes these loops when it is.
         """
-        pending = Chunk.objects.filter(job__model=OuterRef("pk"), state=ChunkState.PENDING, job__state__in=RUNNABLE)
+        pending = Chunk.objects.filter(stage__model=OuterRef("pk"), state=ChunkState.PENDING, job__state__in=RUNNABLE)
         ready, hopeless = [], {}
         for model in ScoringModel.objects.filter(Exists(pending)):
             if model.state in NOT_SERVED:
@@ -148,7 +151,7 @@ class Batch:
         for _ in range(HOPELESS_AT_ONCE):
             if self._closed or (chunk := chunk_lease(worker=self._worker, models=list(hopeless))) is None:
                 return
-            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.job.model_id])
+            self._give_back(chunk, ChunkCause.ITEM_ERROR, hopeless[chunk.stage.scorer.pk])
 
     def _lease(self, ready: list[uuid.UUID]) -> ChunkInHand | None:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
@@ -174,7 +177,7 @@ class Batch:
         try:
             model_name = self._model_name(chunk)
             request = chunk_request(chunk, model_name=model_name, cancelled=hand.cancelled)
-            output = self._host.submit(chunk.job.model_id, request, interactive=False).result()
+            output = self._host.submit(chunk.stage.model_id, request, interactive=False).result()
             block = score_block(chunk, output)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
@@ -188,12 +191,14 @@ class Batch:
         else:
             report = score_report(output, worker=self._worker.name, seconds=time.monotonic() - started)
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
-            self.outcomes.add("done" if stored else "lease_lost")
+            outcome = "done" if stored else "lease_lost"
+            self.outcomes.add(outcome)
+            logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
 
     def _model_name(self, chunk: Chunk) -> str:
         """The engine's name of the job's model, if that still is the model which the job was submitted for."""
-        model = chunk.job.model
-        if different := changed_settings(chunk.job.settings, model_snapshot(model)):
+        model = chunk.stage.scorer
+        if different := changed_settings(chunk.stage.settings, model_snapshot(model)):
             raise ChunkFault(
                 f"Model '{model.name}' changed after the job was submitted ({', '.join(different)}); "
                 "submit the job again."
@@ -218,6 +223,8 @@ class Batch:
     def _give_back(self, chunk: Chunk, cause: ChunkCause, error: str = "") -> None:
         chunk_give_back(chunk=chunk, actor=worker_label(self._worker), cause=cause, error=error)
         self.outcomes.add(cause)
+        with about(chunk):
+            logger.info("chunk given back: %s %s", cause, error)
 
     def _keep(self) -> None:
         """Stop what is not wanted any more; extend the leases, but only if the engine got on since the last time."""
@@ -230,6 +237,11 @@ class Batch:
         if progress > self._extended_progress and now - self._extended_at >= settings.LEASE_SECONDS / 3:
             chunks_extend(list(hands))
             self._extended_at, self._extended_progress = now, progress
+
+
+def about(chunk: Chunk) -> AbstractContextManager[None]:
+    """Log lines inside name the job and the chunk."""
+    return bound_contextvars(job=str(chunk.job_id), chunk=chunk.index)
 
 
 def changed_settings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

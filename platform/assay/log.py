@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import logging.config
 from typing import Any
 
@@ -12,15 +13,8 @@ HIDDEN = ("authorization", "password", "secret", "token", "cookie")
 
 def logging_config(level: str) -> None:
     """Route structlog and the standard library's loggers through one JSON formatter."""
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _hide_secrets,
-    ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -29,17 +23,7 @@ def logging_config(level: str) -> None:
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {
-                "json": {
-                    "()": structlog.stdlib.ProcessorFormatter,
-                    "foreign_pre_chain": [*shared, structlog.stdlib.ExtraAdder(allow=())],
-                    "processors": [
-                        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                        structlog.processors.format_exc_info,
-                        structlog.processors.JSONRenderer(default=str),
-                    ],
-                }
-            },
+            "formatters": {"json": {"()": json_formatter}},
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
             "root": {"handlers": ["stderr"], "level": level},
             "loggers": {
@@ -49,6 +33,28 @@ def logging_config(level: str) -> None:
             },
         }
     )
+
+
+def json_formatter() -> logging.Formatter:
+    """One line per record. The web server's own log (``granian_log.json``) uses it before any setting is read."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=())],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+    )
+
+
+def _shared() -> list[Any]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _hide_secrets,
+    ]
 
 
 def _hide_secrets(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

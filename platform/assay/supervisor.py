@@ -185,6 +185,7 @@ def web_command(host: str, port: int, threads: int) -> list[str]:
     return [
         sys.executable, "-m", "granian", "--interface", "wsgi", "--host", host, "--port", str(port), "--workers", "1",
         "--blocking-threads", str(threads), "--respawn-failed-workers", "--workers-kill-timeout", "10",
+        "--log-config", str(Path(__file__).with_name("granian_log.json")),
         "assay.wsgi:application",
     ]  # fmt: skip
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from django.db import models
+from django.db import models, transaction
 
 from audit.models import AuditEvent
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from accounts.models import Team
     from assay.api.principal import Principal
+
+logger = logging.getLogger(__name__)
 
 _sentences: dict[str, str] = {}
 
@@ -45,7 +48,7 @@ def audit_record(
         label = principal.label
     else:
         label = actor.get_username() if actor is not None else "system"
-    return AuditEvent.objects.create(
+    event = AuditEvent.objects.create(
         verb=verb,
         actor_user=actor,
         actor_token=principal.token if principal else None,
@@ -57,6 +60,9 @@ def audit_record(
         detail=dict(detail or {}),
         request_id=structlog.contextvars.get_contextvars().get("request_id", ""),
     )
+    # From the request's id to the id of what it made: the log lines of a job's chunks carry the latter.
+    transaction.on_commit(lambda: logger.info("%s %s %s", verb, event.target_type, event.target_id))
+    return event
 
 
 def sentence_of(event: AuditEvent) -> str:

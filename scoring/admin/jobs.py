@@ -16,9 +16,9 @@ from scoring.services.jobs import job_cancel
 
 @admin.register(Job)
 class JobAdmin(ReadOnlyAdmin):
-    list_display = ("name", "state", "model", "pair_count", "team", "created_by", "queued_at", "finished_at")
-    list_filter = ("state", "model", "team")
-    list_select_related = ("model", "team", "created_by")
+    list_display = ("name", "state", "pair_count", "team", "created_by", "queued_at", "finished_at")
+    list_filter = ("state", "team")
+    list_select_related = ("team", "created_by")
     search_fields = ("name", "id")
     date_hierarchy = "queued_at"
     actions = ("cancel",)
@@ -38,19 +38,19 @@ class JobAdmin(ReadOnlyAdmin):
 
 @admin.register(Chunk)
 class ChunkAdmin(ReadOnlyAdmin):
-    list_display = ("job", "index", "state", "attempts", "cause", "lease_owner", "started_at", "finished_at")
+    list_display = ("job", "stage", "index", "state", "attempts", "cause", "lease_owner", "started_at", "finished_at")
     list_filter = ("state", "cause")
-    list_select_related = ("job", "lease_owner")
+    list_select_related = ("job", "stage__model", "lease_owner")
     search_fields = ("job__name", "job__id")
-    exclude = ("raw_scores", "scores", "statuses")
+    exclude = ("raw_scores", "scores", "statuses", "document_positions")
     deferred = exclude
 
 
 @admin.register(QueryResult)
 class QueryResultAdmin(ReadOnlyAdmin):
-    list_display = ("job", "query_position", "query", "kept", "scored")
-    list_select_related = ("job", "query")
-    search_fields = ("job__name", "job__id", "query__external_id")
+    list_display = ("stage", "query_position", "query", "kept", "scored")
+    list_select_related = ("stage__model", "query")
+    search_fields = ("stage__job__name", "stage__job__id", "query__external_id")
     exclude = ("positions", "raw_scores", "scores", "statuses")
     deferred = (*exclude, "query__text", "query__metadata")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.contrib import admin
 
 from scoring.admin.base import ReadOnlyAdmin
-from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, QuerySet, Upload
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, QuerySet, RunEntry, RunSet, Upload
 from scoring.models.base import UploadedSet
 
 
-@admin.register(DocumentSet, QuerySet, JudgementSet)
+@admin.register(DocumentSet, QuerySet, JudgementSet, RunSet)
 class UploadedSetAdmin(ReadOnlyAdmin):
     list_display = ("name", "state", "rows", "file_name", "file_format", "team", "created_by", "created_at")
     list_filter = ("state", "file_format", "team")
@@ -46,6 +46,13 @@ class JudgementAdmin(ReadOnlyAdmin):
     list_display = ("query_id", "document_id", "grade", "judgement_set")
     list_filter = ("grade",)
     list_select_related = ("judgement_set",)
+    search_fields = ("query_id", "document_id")
+
+
+@admin.register(RunEntry)
+class RunEntryAdmin(ReadOnlyAdmin):
+    list_display = ("query_id", "document_id", "rank", "score", "run_set")
+    list_select_related = ("run_set",)
     search_fields = ("query_id", "document_id")
 
 

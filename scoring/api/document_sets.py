@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from scoring.api.openapi import LISTED, operation
 from scoring.api.resources import PositionPagination
-from scoring.api.uploaded_sets import UploadedSetViewSet, set_operations
+from scoring.api.uploaded_sets import TextSetDetailSerializer, TextSetSerializer, TextSetViewSet, set_operations
 from scoring.filters import TextFilter
 from scoring.models import DocumentSet
 from scoring.selectors.sets import set_rows
@@ -32,6 +32,7 @@ SET: Final[dict[str, Any]] = {
     "problems": [],
     "error": "",
 }
+TEXTS: Final[dict[str, Any]] = {"texts_delete_requested_at": None, "texts_deleted_at": None}
 PREVIEW: Final[dict[str, Any]] = {
     "file_format": "csv",
     "columns": ["id", "title", "body"],
@@ -54,8 +55,15 @@ class DocumentSerializer(serializers.Serializer[Any]):
     is_empty = serializers.BooleanField(help_text="Without text: never scored, ranked last")
 
 
-@set_operations("document sets", file=FILE, answer=SET, preview=PREVIEW)
-class DocumentSetViewSet(UploadedSetViewSet):
+@set_operations(
+    "document sets",
+    file=FILE,
+    answer=SET | TEXTS,
+    preview=PREVIEW,
+    serializer=TextSetSerializer,
+    detail=TextSetDetailSerializer,
+)
+class DocumentSetViewSet(TextSetViewSet):
     kind_name = "documents"
     model = DocumentSet
 

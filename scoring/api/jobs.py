@@ -26,10 +26,11 @@ from scoring.filters import JobFilter
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.models.scoring_model import ModelKind
-from scoring.selectors.evaluation import DEFAULT_MEASURES, job_evaluate
+from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
 from scoring.selectors.jobs import job_log, jobs_of, ranked_documents_of, results_of
 from scoring.selectors.models import model_for_request
 from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.stages import StagePlan
 from scoring.states import JobState
 
 MAX_KEY: Final = 200
@@ -90,10 +91,13 @@ class JobViewSet(ResourceViewSet):
         job, is_new = job_submit(
             principal=self.principal,
             name=fields["name"],
-            model=model_for_request(name=fields.get("model"), kinds=list(ModelKind)),
             document_set=self._set(DocumentSet, fields, "document_set"),
             query_set=self._set(QuerySet, fields, "query_set"),
-            top_k=fields.get("top_k"),
+            stages=[
+                StagePlan(
+                    model=model_for_request(name=fields.get("model"), kinds=list(ModelKind)), top_k=fields.get("top_k")
+                )
+            ],
             priority=fields["priority"],
             idempotency_key=_idempotency_key(request),
         )
@@ -121,7 +125,8 @@ class JobViewSet(ResourceViewSet):
     @action(detail=True, pagination_class=QueryOrder, filterset_class=None, filter_backends=())
     def results(self, request: Request, pk: str) -> Response:
         query = query_of(request, shapes.ResultsQuerySerializer, paged=True)
-        job, rows = self.found(), results_of(self.found())
+        job = self.found()
+        rows = results_of(job.last_stage)
         if "query_id" in query:
             rows = rows.filter(query__external_id=query["query_id"])
         page = self.paginate_queryset(rows) or []
@@ -144,7 +149,7 @@ class JobViewSet(ResourceViewSet):
         if not JobState(job.state).is_final:
             message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
             raise AssayError("job_not_ended", message, status=409)
-        lines, content_type, file_name = export_of(job, query["format"])
+        lines, content_type, file_name = export_of(job.last_stage, query["format"])
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
         place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
         return StreamingHttpResponse(_joined(lines), content_type=content_type, headers=place)
@@ -160,7 +165,7 @@ class JobViewSet(ResourceViewSet):
     def evaluation(self, request: Request, pk: str) -> Response:
         job, query = self.found(), query_of(request, shapes.EvaluationQuerySerializer)
         measures = [name.strip() for name in query["measures"].split(",")] if "measures" in query else DEFAULT_MEASURES
-        evaluation = job_evaluate(job, self._set(JudgementSet, query, "judgement_set"), measures=measures)
+        evaluation = stage_evaluate(job.last_stage, self._set(JudgementSet, query, "judgement_set"), measures=measures)
         return Response(shapes.EvaluationSerializer(evaluation).data)
 
     @operation(

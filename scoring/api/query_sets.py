@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from scoring.api import document_sets
 from scoring.api.openapi import LISTED, operation
 from scoring.api.resources import PositionPagination
-from scoring.api.uploaded_sets import UploadedSetViewSet, set_operations
+from scoring.api.uploaded_sets import TextSetDetailSerializer, TextSetSerializer, TextSetViewSet, set_operations
 from scoring.filters import TextFilter
 from scoring.models import QuerySet
 from scoring.selectors.sets import set_rows
@@ -43,8 +43,15 @@ class QuerySerializer(serializers.Serializer[Any]):
     is_empty = serializers.BooleanField()
 
 
-@set_operations("query sets", file=FILE, answer=SET, preview=PREVIEW)
-class QuerySetViewSet(UploadedSetViewSet):
+@set_operations(
+    "query sets",
+    file=FILE,
+    answer=SET | document_sets.TEXTS,
+    preview=PREVIEW,
+    serializer=TextSetSerializer,
+    detail=TextSetDetailSerializer,
+)
+class QuerySetViewSet(TextSetViewSet):
     kind_name = "queries"
     model = QuerySet
 

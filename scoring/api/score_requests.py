@@ -47,10 +47,10 @@ class ScoredSerializer(serializers.Serializer[Any]):
 
 class StoredRequestDetailSerializer(StoredRequestSerializer):
     queries = serializers.ListField(
-        child=serializers.CharField(), allow_null=True, help_text="Null: texts are not kept"
+        child=serializers.CharField(), allow_null=True, help_text="Null: texts are not kept, or no longer"
     )
     documents = serializers.ListField(
-        child=serializers.CharField(), allow_null=True, help_text="Null: texts are not kept"
+        child=serializers.CharField(), allow_null=True, help_text="Null: texts are not kept, or no longer"
     )
     results = ScoredSerializer(many=True, help_text="In the order submitted, the first 1,000")
 

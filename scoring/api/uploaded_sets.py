@@ -1,4 +1,4 @@
-"""Document sets, query sets and judgements are uploaded, previewed, listed and deleted in the same way."""
+"""Document sets, query sets, judgements and runs are uploaded, previewed, listed and deleted in the same way."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from scoring.api.uploads import (
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.rows import SHOWN_CHARACTERS, readable
 from scoring.services.imports import Preview, set_import, upload_preview
+from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.states import SetState
 
@@ -63,6 +64,19 @@ class UploadedSetDetailSerializer(UploadedSetSerializer):
     error = serializers.CharField()
 
 
+class TextSetSerializer(UploadedSetSerializer):
+    texts_delete_requested_at = serializers.DateTimeField(
+        allow_null=True, help_text="From then on no job can begin over the set"
+    )
+    texts_deleted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Since when its rows have empty texts; ids, scores and rankings stay"
+    )
+
+
+class TextSetDetailSerializer(TextSetSerializer, UploadedSetDetailSerializer):
+    pass
+
+
 class PreviewRowSerializer(serializers.Serializer[Any]):
     line = serializers.IntegerField()
     values = serializers.DictField(help_text=f"By column; texts are cut to {SHOWN_CHARACTERS} characters")
@@ -87,17 +101,18 @@ class UploadedSetViewSet(ResourceViewSet):
     parser_classes = UPLOAD_PARSERS
     filterset_class = UploadedSetFilter
     lookup_value_converter = "uuid"
-    serializer_class = UploadedSetSerializer
+    serializer_class: type[UploadedSetSerializer] = UploadedSetSerializer
+    detail_serializer: type[UploadedSetDetailSerializer] = UploadedSetDetailSerializer
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         refuse_long_body(request)
         super().initial(request, *args, **kwargs)
 
     def list(self, request: Request) -> Response:
-        return self.paged(self.get_queryset().defer("problems", "mapping", "error"), UploadedSetSerializer)
+        return self.paged(self.get_queryset().defer("problems", "mapping", "error"), self.serializer_class)
 
     def retrieve(self, request: Request, pk: str) -> Response:
-        return Response(UploadedSetDetailSerializer(self.found()).data)
+        return Response(self.detail_serializer(self.found()).data)
 
     def create(self, request: Request) -> Response:
         fields = upload_fields(request, UploadSerializer)
@@ -116,7 +131,7 @@ class UploadedSetViewSet(ResourceViewSet):
             if existing := error.extra.get("existing"):
                 existing["url"] = self.reverse_action("detail", kwargs={"pk": existing["id"]})
             raise
-        body = UploadedSetDetailSerializer(uploaded).data
+        body = self.detail_serializer(uploaded).data
         place = {"Location": self.reverse_action("detail", kwargs={"pk": uploaded.pk})}
         return Response(body, status=201 if is_new else 200, headers=place)
 
@@ -132,22 +147,49 @@ class UploadedSetViewSet(ResourceViewSet):
         return Response(preview_body(preview))
 
 
-def set_operations(noun: str, *, file: str, answer: dict[str, Any], preview: dict[str, Any]) -> Callable[[Any], Any]:
-    """Describe the five operations of one kind of set; ``noun`` is its plural, ``answer`` one set in full."""
+class TextSetViewSet(UploadedSetViewSet):
+    """Sets whose rows hold texts."""
+
+    serializer_class = TextSetSerializer
+    detail_serializer = TextSetDetailSerializer
+
+    @operation(
+        "Delete the texts of a set",
+        description="Texts, titles and metadata of its rows go for good, within minutes; ids, scores and rankings "
+        "stay, and exports carry empty texts. No job can begin over the set any more. 409 `set_in_use` while a job "
+        "over it has not ended.",
+        answer=None,
+        status=202,
+        errors=(*READ, 404, 409),
+    )
+    @action(detail=True, methods=["delete"])
+    def texts(self, request: Request, pk: str) -> Response:
+        texts_delete(principal=self.principal, uploaded=self.found())
+        return Response(status=202)
+
+
+def set_operations(
+    noun: str,
+    *,
+    file: str,
+    answer: dict[str, Any],
+    preview: dict[str, Any],
+    rule: str = "",
+    serializer: type[UploadedSetSerializer] = UploadedSetSerializer,
+    detail: type[UploadedSetDetailSerializer] = UploadedSetDetailSerializer,
+) -> Callable[[Any], Any]:
+    """Describe the five operations of one kind of set: its plural, a file, one set in full, what its rows must obey."""
     one = noun.removesuffix("s")
     short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
-    detail = UploadedSetDetailSerializer
     operations = extend_schema_view(
-        list=operation(
-            f"List the team's {noun}", answer=UploadedSetSerializer(many=True), example=short, errors=LISTED
-        ),
+        list=operation(f"List the team's {noun}", answer=serializer(many=True), example=short, errors=LISTED),
         retrieve=operation(f"One of the {noun}, with its problems", answer=detail, example=answer, errors=(*READ, 404)),
         destroy=operation(f"Delete a {one} that no job refers to", answer=None, status=204, errors=(*READ, 404, 409)),
         create=operation(
             f"Upload a file as a {one}",
             description="Multipart, or the file as the body with the other fields as query parameters. Stored whole "
             "or not at all. 409 `already_uploaded` names the set that was made from the same bytes, in `existing`; "
-            "422 `bad_rows` lists the `problems` by line.",
+            f"422 `bad_rows` lists the `problems` by line. {rule}".rstrip(),
             request=upload_request(UploadSerializer),
             request_example={"file": file, "name": answer["name"], "mapping": json.dumps(answer["mapping"])},
             media_type="multipart/form-data",

@@ -7,7 +7,7 @@ from typing import IO, Any, Final
 
 from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
-from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
+from django.core.files.uploadedfile import UploadedFile
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from assay.api.parsers import parse_json
 from assay.api.serializers import StrictSerializer, TextField
 from assay.errors import AssayError
+from assay.uploads import UnnamedUploadedFile
 
 BLOCK: Final = 1 << 20
 FORM_BYTES: Final = 1 << 16  # what a multipart body may hold beside the file
@@ -31,14 +32,13 @@ class FileBodyParser(BaseParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, UploadedFile]:
-        file = TemporaryUploadedFile(f"upload.{self.suffix}", self.media_type, 0, None)
+        file = UnnamedUploadedFile(f"upload.{self.suffix}", self.media_type)
         size = 0
         while block := stream.read(BLOCK):
             size += len(block)
             refuse_larger(size)
             file.write(block)
-        file.size = size
-        file.seek(0)
+        file.complete(size)
         return {"file": file}
 
 
@@ -62,7 +62,7 @@ class JsonLinesParser(NdjsonParser):
 
 
 class PlainTextParser(FileBodyParser):
-    """TREC judgements."""
+    """TREC judgements and runs."""
 
     media_type = "text/plain"
     suffix = "txt"

@@ -12,6 +12,7 @@ from scoring.api.judgements import JudgementSetViewSet
 from scoring.api.models import CardListView, CardView, ModelViewSet
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
+from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
 from scoring.api.workers import WorkerViewSet
@@ -21,6 +22,7 @@ router.register("models", ModelViewSet, "api-model")
 router.register("document-sets", DocumentSetViewSet, "api-document-set")
 router.register("query-sets", QuerySetViewSet, "api-query-set")
 router.register("judgements", JudgementSetViewSet, "api-judgement-set")
+router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")

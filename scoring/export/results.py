@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from assay.errors import AssayError
-from scoring.models import Document, Job, Query, QueryResult
+from scoring.models import Document, Query, QueryResult, Stage
 from scoring.ranking import number, status_name, strictly_decreasing
 from scoring.selectors.evaluation import document_names
 from scoring.selectors.jobs import Ranking
@@ -28,27 +28,27 @@ class _Echo:
         return line
 
 
-def csv_lines(job: Job) -> Iterator[str]:
+def csv_lines(stage: Stage) -> Iterator[str]:
     """UTF-8 CSV with a byte order mark, so that spreadsheets read it as such."""
     writer = csv.writer(_Echo(), quoting=csv.QUOTE_NONNUMERIC)
     yield "\ufeff" + str(writer.writerow(COLUMNS))
-    for row in _rows(job):
+    for row in _rows(stage):
         yield str(writer.writerow(cell_safe(row[name]) for name in COLUMNS))
 
 
-def jsonl_lines(job: Job) -> Iterator[str]:
+def jsonl_lines(stage: Stage) -> Iterator[str]:
     """Values as they are: JSON needs no guard against spreadsheets."""
-    for row in _rows(job):
+    for row in _rows(stage):
         yield json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def trec_lines(job: Job) -> Iterator[str]:
+def trec_lines(stage: Stage) -> Iterator[str]:
     """A TREC run. Scores are lowered where needed to decrease strictly in float32, so that every tool sees our order.
 
     Unscored documents follow below the lowest score. Ids cannot hold white space in this format: it becomes ``_``.
     """
-    name_of, tag = document_names(job), _trec_word(job.model.name)
-    for result in _results(job):
+    name_of, tag = document_names(stage.job), _trec_word(str(stage))
+    for result in _results(stage):
         ranking = Ranking.of(result)
         raw = ranking.block.raw.copy()
         raw[np.isnan(raw)] = np.float32(np.finfo(np.float32).max)  # lowered to just below the last score
@@ -65,16 +65,16 @@ def cell_safe(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
-def _results(job: Job) -> Iterator[QueryResult]:
-    results = QueryResult.objects.filter(job=job).select_related("query").order_by("query_position")
+def _results(stage: Stage) -> Iterator[QueryResult]:
+    results = QueryResult.objects.filter(stage=stage).select_related("query").order_by("query_position")
     return results.iterator(chunk_size=CHUNK)
 
 
-def _rows(job: Job) -> Iterator[dict[str, Any]]:
-    for result in _results(job):
+def _rows(stage: Stage) -> Iterator[dict[str, Any]]:
+    for result in _results(stage):
         ranking = Ranking.of(result)
         positions = ranking.positions.tolist()
-        documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
+        documents = Document.objects.filter(document_set=stage.job.document_set_id, position__in=positions)
         by_position = {document.position: document for document in documents.defer("metadata")}
         for rank, position in enumerate(positions, start=1):
             yield _row(result.query, rank, by_position[position], ranking, rank - 1)
@@ -98,14 +98,14 @@ def _trec_word(text: str) -> str:
     return "_".join(text.split()) or "_"
 
 
-EXPORTS: Final[dict[str, tuple[Callable[[Job], Iterator[str]], str, str]]] = {
+EXPORTS: Final[dict[str, tuple[Callable[[Stage], Iterator[str]], str, str]]] = {
     "csv": (csv_lines, "text/csv; charset=utf-8", "csv"),
     "jsonl": (jsonl_lines, "application/jsonl; charset=utf-8", "jsonl"),
     "trec": (trec_lines, "text/plain; charset=utf-8", "run"),
 }
 
 
-def export_of(job: Job, name: str) -> tuple[Iterator[str], str, str]:
+def export_of(stage: Stage, name: str) -> tuple[Iterator[str], str, str]:
     """Lines, content type and file name. Raises AssayError 422 for an unknown format."""
     if name not in EXPORTS:
         raise AssayError(
@@ -115,4 +115,4 @@ def export_of(job: Job, name: str) -> tuple[Iterator[str], str, str]:
             param="format",
         )
     lines, content_type, suffix = EXPORTS[name]
-    return lines(job), content_type, f"assay-job-{job.pk}.{suffix}"
+    return lines(stage), content_type, f"assay-job-{stage.job_id}.{suffix}"

@@ -28,10 +28,20 @@ class Format(StrEnum):
     TSV = "tsv"
     JSONL = "jsonl"
     TREC_QRELS = "trec-qrels"
+    TREC_RUN = "trec-run"
 
 
-def sniff(file: BinaryIO, *, qrels_allowed: bool = False) -> Format:
-    """The format of ``file``, which is rewound. Raises FileProblem for what is not text or holds nothing."""
+TREC_NAMES: Final = {
+    Format.TREC_QRELS: "TREC judgements (query, 0, document, grade)",
+    Format.TREC_RUN: "a TREC run (query, Q0, document, rank, score, tag)",
+}
+
+
+def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
+    """The format of ``file``, which is rewound; ``trec`` is the TREC format that is expected, if one is.
+
+    Raises FileProblem for what is not text, holds nothing, or is in the other TREC format.
+    """
     file.seek(0)
     head = file.read(SNIFF_BYTES)
     file.seek(0)
@@ -50,11 +60,25 @@ def sniff(file: BinaryIO, *, qrels_allowed: bool = False) -> Format:
     first = next(line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
     if first.lstrip().startswith(b"{"):
         return Format.JSONL
-    if qrels_allowed and _is_qrels(first):
-        return Format.TREC_QRELS
+    if trec is not None and (found := _trec_format(first)) is not None:
+        if found is not trec:
+            raise FileProblem(f"The file is {TREC_NAMES[found]}; give {TREC_NAMES[trec]}, or upload it as what it is.")
+        return found
     return Format.TSV if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")) else Format.CSV
 
 
-def _is_qrels(line: bytes) -> bool:
+def _trec_format(line: bytes) -> Format | None:
     fields = line.split()
-    return len(fields) == 4 and fields[3].lstrip(b"-").isdigit()
+    if len(fields) == 4 and fields[3].lstrip(b"-").isdigit():
+        return Format.TREC_QRELS
+    if len(fields) == 6 and (fields[1].upper() == b"Q0" or (fields[3].isdigit() and _is_number(fields[4]))):
+        return Format.TREC_RUN
+    return None
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -1,23 +1,28 @@
-"""The three kinds of file: documents, queries, judgements. Each row becomes one item, or a problem."""
+"""The four kinds of file: documents, queries, judgements, runs. Each row becomes one item, or a problem."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db import models
 
+from scoring.ingest.formats import Format
 from scoring.ingest.mapping import Mapping, Role
-from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, QuerySet
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, QuerySet, RunEntry, RunSet
+from scoring.models.base import UploadedSet
 
 MAX_ID_CHARACTERS: Final = 200
 GRADES: Final = range(-32_768, 32_768)
+RANKS: Final = range(2_147_483_648)
 SHOWN_CHARACTERS: Final = 80
+ENCODE: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the reason that Row is not
 class Item:
     """``values`` in the order of the kind's ``columns``; ``key`` must be unique in the file."""
 
@@ -30,12 +35,14 @@ class Item:
 class ImportKind:
     name: str  # "documents"
     noun: str  # "document_set"
-    set_model: type[DocumentSet] | type[QuerySet] | type[JudgementSet]
+    set_model: type[UploadedSet]
     item_model: type[models.Model]
     parent: str  # the item's foreign key column
     columns: tuple[str, ...]  # the item's columns beside the parent's and position
     roles: tuple[Role, ...]
     build: Callable[[dict[str, Any], Mapping, int], Item]  # raises ValueError with the row's problem
+    any_of: tuple[str, ...] = ()  # roles of which one at least must have a column
+    trec: Format | None = None  # the TREC format that holds such rows
 
 
 def _document(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
@@ -55,6 +62,13 @@ def _query(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
 def _judgement(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
     query_id, document_id = _id(values, mapping, "query_id"), _id(values, mapping, "document_id")
     return Item((query_id, document_id), (query_id, document_id, _grade(values.get(mapping.columns["grade"]))))
+
+
+def _run_entry(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
+    query_id, document_id = _id(values, mapping, "query_id"), _id(values, mapping, "document_id")
+    rank = _rank(values[column]) if (column := mapping.columns.get("rank")) in values else None
+    score = _score(values.get(mapping.columns["score"]), rank) if "score" in mapping.columns else None
+    return Item((query_id, document_id), (query_id, document_id, rank, score))
 
 
 def _id(values: dict[str, Any], mapping: Mapping, role: str, default: str | None = None) -> str:
@@ -85,14 +99,23 @@ def _text(values: dict[str, Any], mapping: Mapping, role: str) -> str:
 
 
 def _metadata(values: dict[str, Any], mapping: Mapping) -> str:
+    if not (kept := mapping.kept(values)):
+        return "{}"
     try:
-        encoded = json.dumps(mapping.kept(values), ensure_ascii=False, allow_nan=False)
+        encoded = ENCODE(kept)
     except (ValueError, RecursionError):
         raise ValueError("the metadata holds a number without end, or nests too deeply") from None
     # Nested values are not covered by the row's own text check, and PostgreSQL stores neither of these.
-    if "\\u0000" in encoded or any("\ud800" <= character <= "\udfff" for character in encoded):
+    if "\\u0000" in encoded or not _has_utf8(encoded):
         raise ValueError("the metadata holds a NUL character or half of a surrogate pair; remove it")
     return encoded
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _grade(value: Any) -> int:
@@ -105,6 +128,29 @@ def _grade(value: Any) -> int:
     return int(number)
 
 
+def _rank(value: Any) -> int:
+    try:
+        number = float(value)
+        rank = int(number)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"the rank is {_shown(value)}; it must be a whole number such as 1") from None
+    if rank != number or rank not in RANKS:
+        raise ValueError(f"the rank is {_shown(value)}; it must be a whole number from 0 to {RANKS[-1]:,}")
+    return rank
+
+
+def _score(value: Any, rank: int | None) -> float | None:
+    if rank is not None and value in (None, ""):
+        return None  # the rank orders; a document may have been ranked last without a score
+    try:
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"the score is {_shown(value)}; it must be a number") from None
+    if not math.isfinite(score):
+        raise ValueError(f"the score is {_shown(value)}; it must be a finite number")
+    return score
+
+
 def _shown(value: Any) -> str:
     if value is None or isinstance(value, str | int | float):
         shown = repr(value)
@@ -112,6 +158,8 @@ def _shown(value: Any) -> str:
     return f"a JSON {type(value).__name__}"
 
 
+_QUERY_ID = Role("query_id", True, ("query_id", "query-id", "qid", "query", "topic"))
+_DOCUMENT_ID = Role("document_id", True, ("document_id", "corpus-id", "doc_id", "docid", "docno", "document"))
 _ID = Role("id", False, ("id", "_id", "doc_id", "docid", "document_id", "docno", "pid", "qid", "query_id"))
 
 IMPORT_KINDS: Final = {
@@ -149,11 +197,29 @@ IMPORT_KINDS: Final = {
             "judgement_set_id",
             ("query_id", "document_id", "grade"),
             (
-                Role("query_id", True, ("query_id", "query-id", "qid", "query", "topic")),
-                Role("document_id", True, ("document_id", "corpus-id", "doc_id", "docid", "docno", "document")),
+                _QUERY_ID,
+                _DOCUMENT_ID,
                 Role("grade", True, ("grade", "score", "relevance", "rel", "label", "judgement")),
             ),
             _judgement,
+            trec=Format.TREC_QRELS,
+        ),
+        ImportKind(
+            "runs",
+            "run_set",
+            RunSet,
+            RunEntry,
+            "run_set_id",
+            ("query_id", "document_id", "rank", "score"),
+            (
+                _QUERY_ID,
+                _DOCUMENT_ID,
+                Role("rank", False, ("rank",)),
+                Role("score", False, ("score", "similarity", "sim")),
+            ),
+            _run_entry,
+            any_of=("rank", "score"),
+            trec=Format.TREC_RUN,
         ),
     )
 }

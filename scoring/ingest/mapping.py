@@ -30,14 +30,23 @@ class Mapping:
 
     def kept(self, values: dict[str, Any]) -> dict[str, Any]:
         """The metadata of one row."""
-        names = self.metadata if self.metadata is not None else values.keys() - set(self.columns.values())
-        return {name: value for name, value in values.items() if name in names}
+        if self.metadata is not None:
+            return {name: value for name, value in values.items() if name in self.metadata}
+        taken = self.columns.values()
+        return {name: value for name, value in values.items() if name not in taken}
 
     @classmethod
-    def resolve(cls, given: dict[str, Any] | None, *, roles: Sequence[Role], columns: Sequence[str]) -> Self:
+    def resolve(
+        cls,
+        given: dict[str, Any] | None,
+        *,
+        roles: Sequence[Role],
+        columns: Sequence[str],
+        any_of: Sequence[str] = (),
+    ) -> Self:
         """``given`` completed by guesses for the roles it leaves out. Raises AssayError 422 naming the columns found.
 
-        A role given as null is left unmapped.
+        A role given as null is left unmapped; of the roles ``any_of``, one at least must have a column.
         """
         given = dict(given or {})
         metadata = given.pop("metadata", None)
@@ -58,6 +67,11 @@ class Mapping:
                 )
             if column is not None:
                 chosen[role.name] = column
+        if any_of and not any(role in chosen for role in any_of):
+            raise _refusal(
+                f"No column for {' or '.join(map(repr, any_of))} was given or could be guessed",
+                f'the columns are {_quoted(columns)}; give mapping {{"{any_of[0]}": "<column>"}}',
+            )
         if metadata is None:
             return cls(chosen)
         if not isinstance(metadata, list) or not all(column in columns for column in metadata):

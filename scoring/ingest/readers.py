@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from scoring.ingest.formats import Format
+from scoring.ingest.formats import TREC_NAMES, Format
 from scoring.ingest.rows import FileProblem, Row, values_problem
 
 MAX_RECORD_CHARACTERS: Final = 16_777_216
 MAX_DEPTH: Final = 32
-QRELS_COLUMNS: Final = ("query_id", "iteration", "document_id", "grade")
+TREC_COLUMNS: Final = {
+    Format.TREC_QRELS: ("query_id", "iteration", "document_id", "grade"),
+    Format.TREC_RUN: ("query_id", "iteration", "document_id", "rank", "score", "tag"),
+}
 
 # The csv module's own limit is process-wide. Ours is per cell and reported per row, so this only bounds memory.
 csv.field_size_limit(MAX_RECORD_CHARACTERS)
@@ -31,8 +35,8 @@ def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
                 yield from _delimited(text, file_format)
             case Format.JSONL:
                 yield from _json_lines(text)
-            case Format.TREC_QRELS:
-                yield from _qrels(text)
+            case Format.TREC_QRELS | Format.TREC_RUN:
+                yield from _trec(text, file_format)
     finally:
         text.detach()
 
@@ -52,19 +56,20 @@ def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
     # The delimiter shows in the header, not in blank lines before it.
     before, first = next(((n, line) for n, line in enumerate(lines) if line.strip("\r\n")), (0, ""))
     delimiter = "\t" if file_format is Format.TSV else max(",;", key=first.count)
-    reader = csv.reader(_chain(first, lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(itertools.chain((first,), lines), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     start = before + 1
     try:
         for cells in reader:
             line, start = start, before + reader.line_num + 1
-            if not any(cell.strip() for cell in cells) and len(cells) <= 1:
+            if len(cells) <= 1 and not any(cell.strip() for cell in cells):
                 continue  # a blank line
             if header is None:
                 header = _header(cells)
                 continue
-            values: dict[str, Any] = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
+            values: dict[str, Any] = dict(zip(header, cells, strict=False))
             if len(cells) != len(header):
+                values = dict.fromkeys(header, "") | values
                 yield Row(line, values, f"has {len(cells)} columns, the header has {len(header)}")
             else:
                 yield Row(line, values, values_problem(values))
@@ -85,17 +90,13 @@ def _header(cells: list[str]) -> list[str]:
     return names
 
 
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
-
-
 def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
+    decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
     for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
             continue
         try:
-            values = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite)
+            values = decode(line)
         except (ValueError, RecursionError) as error:
             yield Row(number, problem=f"is not valid JSON ({error})"[:300])
             continue
@@ -111,14 +112,18 @@ def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
 
 def _depth(value: Any) -> int:
     """How deep lists and objects nest; by levels, so that depth costs no recursion."""
-    level, depth = [value], 0
-    while level := [inner for outer in level for inner in _members(outer)]:
-        depth += 1
+    level, depth = _nested([value]), 0
+    while level:
+        level, depth = _nested(member for outer in level for member in _members(outer)), depth + 1
     return depth
 
 
-def _members(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+def _nested(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list) and value]
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _finite(digits: str) -> float:
@@ -131,13 +136,14 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _qrels(text: io.TextIOWrapper) -> Iterator[Row]:
+def _trec(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
+    columns = TREC_COLUMNS[file_format]
     for number, line in enumerate(_lines(text), start=1):
         fields = line.split()
         if not fields:
             continue
-        if len(fields) != len(QRELS_COLUMNS):
-            yield Row(number, problem=f"has {len(fields)} fields; a TREC judgement has 4: query, 0, document, grade")
+        if len(fields) != len(columns):
+            yield Row(number, problem=f"has {len(fields)} fields; {TREC_NAMES[file_format]} has {len(columns)}")
             continue
-        values: dict[str, Any] = dict(zip(QRELS_COLUMNS, fields, strict=True))
+        values: dict[str, Any] = dict(zip(columns, fields, strict=True))
         yield Row(number, values, values_problem(values))

@@ -16,7 +16,7 @@ class FileProblem(Exception):
     """The whole file cannot be read. The message says what it seems to be and what to give instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would triple the cost of making one, and an import makes millions
 class Row:
     """One record. ``line`` is the 1-based line where it starts; with ``problem`` set, ``values`` may be partial."""
 
@@ -31,6 +31,8 @@ def text_problem(name: str, text: str) -> str | None:
         return f"'{name}' has {len(text):,} characters; the limit is {MAX_CELL_CHARACTERS:,}"
     if (position := text.find("\x00")) >= 0:
         return f"'{name}' holds a NUL character at position {position}; remove it"
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -54,6 +56,11 @@ def readable(value: Any) -> Any:
 
 
 def values_problem(values: dict[str, Any]) -> str | None:
+    """The first problem among the names and the texts of a row, or None."""
+    texts = [value for value in values.values() if isinstance(value, str)]
+    # All at once, since nearly every row is sound; only for one that is not, the culprit is looked for.
+    if text_problem("", "".join((*values, *texts))) is None:
+        return None
     names = (("a name", name) for name in values)
-    texts = itertools.chain(names, ((name, value) for name, value in values.items() if isinstance(value, str)))
-    return next((problem for name, text in texts if (problem := text_problem(name, text))), None)
+    named = itertools.chain(names, ((name, value) for name, value in values.items() if isinstance(value, str)))
+    return next((problem for name, text in named if (problem := text_problem(name, text))), None)

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0003_every_kind'),
+        ('scoring', '0004_stages'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -7,8 +7,10 @@ from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.query_set import Query, QuerySet
 from scoring.models.result import QueryResult
+from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.worker import Worker
@@ -24,8 +26,12 @@ __all__ = [
     "Query",
     "QueryResult",
     "QuerySet",
+    "RunEntry",
+    "RunSet",
     "ScoreRequest",
     "ScoringModel",
+    "Stage",
+    "StageMethod",
     "Transition",
     "Upload",
     "Worker",

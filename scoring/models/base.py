@@ -1,4 +1,4 @@
-"""What several tables share: public ids, owners, checked choices, uploaded sets."""
+"""What several tables share: public ids, owners, checked choices, uploaded sets, sets of texts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from accounts.models import Team
 
 
-def choice_constraint(field: str, choices: type[models.TextChoices], name: str) -> models.CheckConstraint:
-    """The database refuses what ``choices`` does not list, whoever writes it."""
-    return models.CheckConstraint(condition=models.Q(**{f"{field}__in": choices.values}), name=name)
+def choice_constraint(
+    field: str, choices: type[models.TextChoices], name: str, *, blank: bool = False
+) -> models.CheckConstraint:
+    """The database refuses what ``choices`` does not list, whoever writes it; ``blank`` allows an empty text too."""
+    allowed = ["", *choices.values] if blank else choices.values
+    return models.CheckConstraint(condition=models.Q(**{f"{field}__in": allowed}), name=name)
 
 
 Row = TypeVar("Row", bound=models.Model)
@@ -62,3 +65,16 @@ class UploadedSet(OwnedModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class TextSet(UploadedSet):
+    """An uploaded set whose rows hold texts. These may be deleted, while ids, scores and rankings stay.
+
+    From the request on, no job may begin over the set; the reconciler empties its rows.
+    """
+
+    texts_delete_requested_at = models.DateTimeField(null=True, editable=False)
+    texts_deleted_at = models.DateTimeField(null=True, editable=False, help_text="since when its rows have no texts")
+
+    class Meta(UploadedSet.Meta):
+        abstract = True

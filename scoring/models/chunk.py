@@ -5,12 +5,16 @@ from django.db.models import Q
 
 from scoring.models.base import choice_constraint
 from scoring.models.job import Job
+from scoring.models.stage import Stage
 from scoring.models.worker import Worker
 from scoring.states import ChunkCause, ChunkState
 
 
 class Chunk(models.Model):
-    """A block of a job: queries [query_start, query_start + query_count) × documents likewise, by position.
+    """A block of a stage: queries [query_start, query_start + query_count), by position, × candidates likewise.
+
+    Candidates count by document position where the stage has no source, else by rank in the source's ranking of each
+    query; ``document_positions`` of a stage that retrieves instead of scoring holds what it found, int32 [Q, D].
 
     A lease is valid only for the holder of ``lease_token``: completion is refused when another worker took over.
     ``raw_scores`` and ``scores`` are little-endian float32 [query_count, document_count], query-major, NaN = no score;
@@ -18,6 +22,7 @@ class Chunk(models.Model):
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="chunks")
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="chunks")
     index = models.PositiveIntegerField()
     query_start = models.PositiveIntegerField()
     query_count = models.PositiveIntegerField()
@@ -37,14 +42,15 @@ class Chunk(models.Model):
 
     raw_scores = models.BinaryField(default=b"")
     scores = models.BinaryField(default=b"")
+    document_positions = models.BinaryField(default=b"")
     statuses = models.BinaryField(default=b"")
     report = models.JSONField(default=dict, help_text="backend, dtype, tokens, cache hits, timings of the run")
 
     class Meta:
-        ordering = ("job", "index")
+        ordering = ("stage", "index")
         constraints = (
             choice_constraint("state", ChunkState, "chunk_state"),
-            models.UniqueConstraint(fields=("job", "index"), name="chunk_index"),
+            models.UniqueConstraint(fields=("stage", "query_start", "document_start"), name="chunk_place"),
             models.CheckConstraint(
                 condition=Q(state=ChunkState.LEASED, lease_token__isnull=False, lease_expires_at__isnull=False)
                 | (~Q(state=ChunkState.LEASED) & Q(lease_token__isnull=True, lease_expires_at__isnull=True)),
@@ -53,7 +59,7 @@ class Chunk(models.Model):
         )
         indexes = (
             models.Index(fields=("state", "lease_expires_at"), name="chunk_expiry"),
-            models.Index(fields=("index",), condition=Q(state=ChunkState.PENDING), name="chunk_pending"),
+            models.Index(fields=("job", "index"), condition=Q(state=ChunkState.PENDING), name="chunk_pending"),
         )
 
     def __str__(self) -> str:

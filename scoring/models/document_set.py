@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from django.db import models
 
-from scoring.models.base import UploadedSet, choice_constraint
+from scoring.models.base import TextSet, choice_constraint
 from scoring.states import SetState
 
 
-class DocumentSet(UploadedSet):
-    class Meta(UploadedSet.Meta):
+class DocumentSet(TextSet):
+    class Meta(TextSet.Meta):
         ordering = ("-created_at",)
         constraints = (choice_constraint("state", SetState, "document_set_state"),)
         indexes = (models.Index(fields=("team", "checksum"), name="document_set_checksum"),)
@@ -16,7 +16,7 @@ class DocumentSet(UploadedSet):
 class Document(models.Model):
     """One text to be ranked. ``position`` counts from 0 in file order without gaps: chunks are ranges of positions."""
 
-    document_set = models.ForeignKey(DocumentSet, on_delete=models.CASCADE, related_name="documents")
+    document_set = models.ForeignKey(DocumentSet, on_delete=models.CASCADE, related_name="documents", db_index=False)
     position = models.PositiveIntegerField()
     external_id = models.CharField(max_length=200)
     title = models.TextField(blank=True)

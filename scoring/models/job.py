@@ -1,42 +1,45 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.db import models
-from django.db.models import F, Q
 
 from scoring.models.base import OwnedModel, choice_constraint
 from scoring.models.document_set import DocumentSet
 from scoring.models.query_set import QuerySet
-from scoring.models.scoring_model import ScoringModel
-from scoring.states import JobState
+from scoring.states import JobEnd, JobState
+
+if TYPE_CHECKING:
+    from scoring.models.stage import Stage
 
 
 class Job(OwnedModel):
-    """A batch rerank: every query of a set against every candidate document, by one model.
+    """A batch rerank: every query of a set against candidate documents, in one or several stages.
 
-    ``settings`` is the model as it was when the job was submitted, so that a result can be reproduced after the model
-    changed. The chunks form a grid: ``query_blocks`` × ``document_blocks``.
+    ``end_reason`` says, once the job is being stopped or has ended, what ended it; the stages hold models and rankings.
     """
 
     name = models.CharField(max_length=200)
-    model = models.ForeignKey(ScoringModel, on_delete=models.PROTECT, related_name="jobs")
     document_set = models.ForeignKey(DocumentSet, on_delete=models.PROTECT, related_name="jobs")
     query_set = models.ForeignKey(QuerySet, on_delete=models.PROTECT, related_name="jobs")
-    top_k = models.PositiveIntegerField(null=True, help_text="documents kept per query; empty: all")
     priority = models.SmallIntegerField(default=0, help_text="higher runs first")
-    settings = models.JSONField(default=dict)
-    model_revision = models.CharField(max_length=64)
+    start_at = models.DateTimeField(null=True, help_text="not queued before this")
+    complete_within = models.PositiveIntegerField(null=True, help_text="seconds from being queued until it expires")
+    max_error_rate = models.FloatField(null=True, help_text="share of failed pairs beyond which the job is stopped")
+    cloned_from = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="clones")
 
     state = models.CharField(max_length=24, choices=JobState, default=JobState.QUEUED)
     failure = models.TextField(blank=True)
     query_count = models.PositiveIntegerField()
     document_count = models.PositiveIntegerField()
-    pair_count = models.PositiveBigIntegerField()
-    query_block = models.PositiveIntegerField(help_text="queries per chunk")
-    document_block = models.PositiveIntegerField(help_text="documents per chunk")
-    statistics = models.JSONField(default=dict, help_text="written when the job ends: counts by status, seconds, …")
+    pair_count = models.PositiveBigIntegerField(help_text="over all stages; an upper bound until they are open")
+    attempt = models.PositiveSmallIntegerField(default=1, help_text="grows with every retry of what is unfinished")
+    end_reason = models.CharField(max_length=16, choices=JobEnd, blank=True)
+    statistics = models.JSONField(default=dict, help_text="written when the job ends: over all stages")
     idempotency_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - NULL must not collide in the unique constraint
 
     queued_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, help_text="what is not scored by then is left out")
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
@@ -46,11 +49,14 @@ class Job(OwnedModel):
         constraints = (
             choice_constraint("state", JobState, "job_state"),
             models.UniqueConstraint(fields=("team", "idempotency_key"), name="job_idempotency_key"),
-            models.CheckConstraint(
-                condition=Q(pair_count=F("query_count") * F("document_count")), name="job_pairs_are_queries_x_documents"
-            ),
+            choice_constraint("end_reason", JobEnd, "job_end_reason", blank=True),
         )
         indexes = (models.Index(fields=("team", "-queued_at"), name="job_team_recent"),)
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def last_stage(self) -> Stage:
+        """Whose ranking is the job's when no stage is named. Reads the prefetched stages where there are any."""
+        return max(self.stages.all(), key=lambda stage: stage.index)

@@ -16,7 +16,7 @@ class JudgementSet(UploadedSet):
 
 
 class Judgement(models.Model):
-    judgement_set = models.ForeignKey(JudgementSet, on_delete=models.CASCADE, related_name="judgements")
+    judgement_set = models.ForeignKey(JudgementSet, on_delete=models.CASCADE, related_name="judgements", db_index=False)
     position = models.PositiveIntegerField()
     query_id = models.CharField(max_length=200)
     document_id = models.CharField(max_length=200)

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 from django.db import models
 
-from scoring.models.base import UploadedSet, choice_constraint
+from scoring.models.base import TextSet, choice_constraint
 from scoring.states import SetState
 
 
-class QuerySet(UploadedSet):
+class QuerySet(TextSet):
     """A set of search queries (not Django's ``models.QuerySet``)."""
 
-    class Meta(UploadedSet.Meta):
+    class Meta(TextSet.Meta):
         ordering = ("-created_at",)
         constraints = (choice_constraint("state", SetState, "query_set_state"),)
         indexes = (models.Index(fields=("team", "checksum"), name="query_set_checksum"),)
 
 
 class Query(models.Model):
-    query_set = models.ForeignKey(QuerySet, on_delete=models.CASCADE, related_name="queries")
+    query_set = models.ForeignKey(QuerySet, on_delete=models.CASCADE, related_name="queries", db_index=False)
     position = models.PositiveIntegerField()
     external_id = models.CharField(max_length=200)
     text = models.TextField(blank=True)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from django.db import models
 
-from scoring.models.job import Job
 from scoring.models.query_set import Query
+from scoring.models.stage import Stage
 
 
 class QueryResult(models.Model):
-    """The ranking of one query in one job: the single order that every page, measure and export uses.
+    """The ranking of one query in one stage: the single order that every page, measure and export uses.
 
     Arrays of equal length n, best first (rank r is element r - 1), packed little-endian: 9 to 13 bytes a pair, not a
     table row. ``positions`` int32: the documents' positions in their set; ``raw_scores`` float32; ``scores`` float32
@@ -15,7 +15,7 @@ class QueryResult(models.Model):
     Order: scored before unscored, raw score descending, position ascending.
     """
 
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="results")
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="results")
     query = models.ForeignKey(Query, on_delete=models.PROTECT, related_name="+")
     query_position = models.PositiveIntegerField()
     kept = models.PositiveIntegerField(help_text="documents in this ranking")
@@ -26,8 +26,8 @@ class QueryResult(models.Model):
     statuses = models.BinaryField()
 
     class Meta:
-        ordering = ("job", "query_position")
-        constraints = (models.UniqueConstraint(fields=("job", "query_position"), name="query_result_once"),)
+        ordering = ("stage", "query_position")
+        constraints = (models.UniqueConstraint(fields=("stage", "query_position"), name="query_result_once"),)
 
     def __str__(self) -> str:
-        return f"{self.job_id} query {self.query_position}"
+        return f"stage {self.stage_id} query {self.query_position}"

@@ -28,7 +28,11 @@ class ScoreRequest(OwnedModel):
 
     class Meta(OwnedModel.Meta):
         ordering = ("-created_at",)
-        indexes = (models.Index(fields=("team", "-created_at"), name="score_request_recent"),)
+        indexes = (
+            models.Index(fields=("team", "-created_at"), name="score_request_recent"),
+            # Few rows have texts, and only these are looked through by the retention.
+            models.Index(fields=("created_at",), condition=models.Q(queries__isnull=False), name="score_request_texts"),
+        )
 
     def __str__(self) -> str:
         return f"{self.endpoint} {self.id}"

@@ -10,7 +10,7 @@ import ir_measures
 from ir_measures import Measure, Qrel, ScoredDoc
 
 from assay.errors import AssayError
-from scoring.models import Document, Job, Judgement, JudgementSet, QueryResult
+from scoring.models import Document, Job, Judgement, JudgementSet, QueryResult, Stage
 from scoring.selectors.jobs import Ranking
 from scoring.states import JobState
 
@@ -18,7 +18,7 @@ DEFAULT_MEASURES: Final = ("nDCG@10", "RR@10", "R@100", "Judged@10")
 MEASURES: Final = ("nDCG", "RR", "AP", "P", "R", "Success", "Judged", "Rprec", "Bpref")
 PARAMETERS: Final = {"cutoff": range(1, 100_001), "rel": range(1, 32_768)}
 MAX_MEASURES: Final = 20
-EVALUATED: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED)
+EVALUATED: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED, JobState.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,12 @@ def _unknown(what: str) -> AssayError:
     )
 
 
-def job_evaluate(job: Job, judgements: JudgementSet, *, measures: Sequence[str] = DEFAULT_MEASURES) -> Evaluation:
+def stage_evaluate(stage: Stage, judgements: JudgementSet, *, measures: Sequence[str] = DEFAULT_MEASURES) -> Evaluation:
     """Measure the stored ranks (the library gets -rank as the score, so that ties are ours) against ``judgements``.
 
     Raises AssayError 409 for a job without results, 422 for unknown measures or judgements of none of its queries.
     """
+    job = stage.job
     if job.state not in EVALUATED:
         message = f"Job '{job.name}' is {job.state}; it can be measured when it has ended."
         raise AssayError("job_not_ended", message, status=409)
@@ -90,9 +91,9 @@ def job_evaluate(job: Job, judgements: JudgementSet, *, measures: Sequence[str] 
             param="judgement_set",
         )
     judged_ids = {qrel.query_id for qrel in judged}
-    with_results = set(QueryResult.objects.filter(job=job, kept__gt=0).values_list("query__external_id", flat=True))
+    with_results = set(QueryResult.objects.filter(stage=stage, kept__gt=0).values_list("query__external_id", flat=True))
     per_query: dict[str, dict[str, float]] = {query_id: {} for query_id in queries if query_id in judged_ids}
-    for metric in ir_measures.iter_calc(parsed, judged, _run(job, judged_ids)):
+    for metric in ir_measures.iter_calc(parsed, judged, _run(stage, judged_ids)):
         per_query[metric.query_id][str(metric.measure)] = metric.value
     names = [str(measure) for measure in parsed]
     for values in per_query.values():
@@ -117,9 +118,9 @@ def _qrels(judgements: JudgementSet, queries: set[str]) -> list[Qrel]:
     return [Qrel(query, document, grade) for query, document, grade in rows.iterator() if query in queries]
 
 
-def _run(job: Job, queries: set[str]) -> Iterator[ScoredDoc]:
-    name_of = document_names(job)
-    results = QueryResult.objects.filter(job=job, query__external_id__in=queries).select_related("query")
+def _run(stage: Stage, queries: set[str]) -> Iterator[ScoredDoc]:
+    name_of = document_names(stage.job)
+    results = QueryResult.objects.filter(stage=stage, query__external_id__in=queries).select_related("query")
     for result in results.iterator(chunk_size=50):
         for rank, position in enumerate(Ranking.of(result).positions.tolist(), start=1):
             yield ScoredDoc(result.query.external_id, name_of[position], -float(rank))

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from assay.api.principal import Principal
-from scoring.models import Chunk, Document, Job, QueryResult, Transition, Worker
+from scoring.models import Chunk, Document, Job, QueryResult, Stage, Transition, Worker
 from scoring.ranking import POSITION, ScoreBlock, number, status_name
 from scoring.selectors.workers import workers_alive
 from scoring.states import ChunkState, ItemStatus, JobState, ModelState
@@ -56,7 +56,9 @@ class Ranking:
 
 
 def jobs_of(principal: Principal) -> QuerySet[Job]:
-    return Job.objects.for_team(principal.team).select_related("model", "document_set", "query_set", "created_by")
+    """The team's jobs with their stages, so that ``last_stage`` costs nothing more."""
+    jobs = Job.objects.for_team(principal.team).select_related("document_set", "query_set", "created_by")
+    return jobs.prefetch_related(Prefetch("stages", Stage.objects.select_related("model").order_by("index")))
 
 
 def job_progress(job: Job) -> JobProgress:
@@ -84,8 +86,9 @@ def job_progress(job: Job) -> JobProgress:
 
 def _waiting_reason(job: Job) -> str:
     """Why a queued job has not begun, in words."""
-    if job.model.state != ModelState.AVAILABLE:
-        return f"model '{job.model.name}' is not served: {job.model.get_state_display()}"
+    for model in (stage.model for stage in job.stages.all() if stage.model):
+        if model.state != ModelState.AVAILABLE:
+            return f"model '{model.name}' is not served: {model.get_state_display()}"
     if not workers_alive().exists():
         return "no worker is running"
     ahead = Job.objects.filter(state__in=(JobState.QUEUED, JobState.RUNNING)).filter(
@@ -105,13 +108,13 @@ def chunk_problems(job: Job) -> QuerySet[Chunk]:
     return Chunk.objects.filter(job=job).exclude(cause="").defer("raw_scores", "scores", "statuses").order_by("index")
 
 
-def results_of(job: Job) -> QuerySet[QueryResult]:
-    return QueryResult.objects.filter(job=job).select_related("query")
+def results_of(stage: Stage) -> QuerySet[QueryResult]:
+    return QueryResult.objects.filter(stage=stage).select_related("query")
 
 
 def ranked_documents(result: QueryResult, *, start: int = 0, limit: int | None = 10) -> list[RankedDocument]:
     """Ranks start + 1 … start + limit with their documents."""
-    return ranked_documents_of(result.job, [result], start=start, limit=limit)[0]
+    return ranked_documents_of(result.stage.job, [result], start=start, limit=limit)[0]
 
 
 def ranked_documents_of(

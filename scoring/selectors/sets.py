@@ -7,15 +7,20 @@ from typing import Any
 from django.db.models import Count, Model, Q, QuerySet
 
 from assay.api.principal import Principal
-from scoring.models import Document, DocumentSet, Job, Judgement, JudgementSet, Query
+from scoring.models import Document, DocumentSet, Job, Judgement, Query, RunEntry, RunSet
 from scoring.models import QuerySet as QueriesSet
 from scoring.models.base import UploadedSet
 
 
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
-    """The team's sets with ``job_count``; judgement sets have none. What can be long is left unread."""
+    """The team's sets, with ``job_count`` where jobs refer to such sets. What can be long is left unread."""
     sets = model.objects.for_team(principal.team).defer("problems", "mapping", "error").select_related("created_by")
-    return (sets if model is JudgementSet else sets.annotate(job_count=Count("jobs"))).order_by("-created_at")
+    return (sets.annotate(job_count=Count("jobs")) if job_field(model) else sets).order_by("-created_at")
+
+
+def job_field(model: type[UploadedSet]) -> str | None:
+    """The job's field that refers to sets of this kind; None where jobs do not."""
+    return next((field.name for field in Job._meta.concrete_fields if field.related_model is model), None)
 
 
 def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
@@ -32,10 +37,10 @@ def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
 
 def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
     """Jobs that refer to the set: while there are any, it cannot be deleted."""
-    if isinstance(uploaded, JudgementSet):
+    name = job_field(type(uploaded))
+    if name is None:
         return Job.objects.none()
-    name = "document_set" if isinstance(uploaded, DocumentSet) else "query_set"
-    return Job.objects.filter(**{name: uploaded}).select_related("model", "document_set", "query_set", "created_by")
+    return Job.objects.filter(**{name: uploaded}).prefetch_related("stages__model")
 
 
 def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:
@@ -44,5 +49,7 @@ def _rows(uploaded: UploadedSet) -> tuple[type[Model], str, tuple[str, ...]]:
             return Document, "document_set", ("external_id", "title", "text")
         case QueriesSet():
             return Query, "query_set", ("external_id", "text")
+        case RunSet():
+            return RunEntry, "run_set", ("query_id", "document_id")
         case _:
             return Judgement, "judgement_set", ("query_id", "document_id")

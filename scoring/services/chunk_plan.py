@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
 
 
@@ -28,6 +29,15 @@ BLOCK_SIZES: Final = {
     ModelKind.LISTWISE: BlockSize(queries=1, documents=125),
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
 }
+
+
+# What is retrieved instead of scored costs little per query, whatever the number of documents.
+RETRIEVAL: Final = BlockSize(queries=256, documents=2**31 - 1)
+
+
+def block_size(model: ScoringModel | None) -> BlockSize:
+    """``model`` None: a stage that retrieves."""
+    return BLOCK_SIZES[ModelKind(model.kind)] if model else RETRIEVAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,12 @@ def chunk_lease(*, worker: Worker, models: Collection[uuid.UUID] | None = None) 
     """
     wanted = Q(state=ChunkState.PENDING, job__state__in=RUNNABLE)
     if models is not None:
-        wanted &= Q(job__model__in=models)
+        wanted &= Q(stage__model__in=models)
     with transaction.atomic():
         chunk = (
             Chunk.objects.select_for_update(skip_locked=True, of=("self",))
             .filter(wanted)
-            .select_related("job", "job__model")
+            .select_related("job", "stage__job", "stage__model", "stage__source")
             .defer("raw_scores", "scores", "statuses")
             .order_by("-job__priority", "job__queued_at", "index")
             .first()

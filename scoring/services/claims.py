@@ -142,7 +142,7 @@ def placements_evictable(
     Nothing pinned, nothing with a request in flight (``busy``: ids of models) or a chunk leased, nothing that came a
     moment ago; for batch work nothing that a person used lately.
     """
-    leased = Chunk.objects.filter(lease_owner=worker, state=ChunkState.LEASED).values("job__model")
+    leased = Chunk.objects.filter(lease_owner=worker, state=ChunkState.LEASED).values("stage__model")
     rows = Placement.objects.filter(
         worker=worker,
         state__in=(PlacementState.READY, PlacementState.DEGRADED),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 from django.db import connection, transaction
+from django.db.models import Q
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
@@ -19,7 +20,8 @@ from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
-from scoring.models.base import UploadedSet
+from scoring.ingest.seen import SeenKeys
+from scoring.models.base import TextSet, UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
 
@@ -66,7 +68,10 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems."""
+    """What a person sees before the import: format, columns, guessed mapping, first rows, first problems.
+
+    The cells of ``rows`` are cut to what is shown: fifty whole ones may be as large as the file.
+    """
 
     file_format: Format
     columns: list[str]
@@ -117,9 +122,9 @@ def set_import(
             extra={"existing": {"id": str(existing.pk), "name": existing.name}},
         )
     try:
-        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
-        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
         with transaction.atomic():
             return _store(principal, kind, name, file, file_name, file_format, resolved, checksum, keep_good_rows), True
     except FileProblem as error:
@@ -149,9 +154,10 @@ def _store(
     report = ImportReport()
     columns = (kind.parent, "position", *kind.columns)
     statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
+    parent = str(uploaded.pk)  # once, not once a row
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
-            copy.write_row((uploaded.pk, position, *values))
+            copy.write_row((parent, position, *values))
     if report.bad and not keep_good_rows:
         raise AssayError(
             "bad_rows",
@@ -177,7 +183,7 @@ def _store(
 
 def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport) -> Iterator[tuple[Any, ...]]:
     """The values of every row that can be kept; the report is filled on the way. The first of equal keys is kept."""
-    seen: set[int] = set()  # hashes: 1,000,000 ids as texts would take a web process too far
+    seen = SeenKeys()
     for row in rows:
         report.read += 1
         if row.problem:
@@ -188,12 +194,10 @@ def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: Impo
         except ValueError as error:
             report.refuse(row.line, str(error))
             continue
-        digest = hash(item.key)
-        if digest in seen:
+        if not seen.add(item.key):
             report.duplicate += 1
             report.refuse(row.line, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has")
             continue
-        seen.add(digest)
         report.kept += 1
         report.empty += item.is_empty
         yield item.values
@@ -206,12 +210,13 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
     """
     kind = import_kind(kind_name)
     try:
-        file_format = sniff(file, qrels_allowed=kind.name == "judgements")
+        file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
-        rows = list(itertools.islice(rows_read(file, file_format), PREVIEW_ROWS))
+        first = itertools.islice(rows_read(file, file_format), PREVIEW_ROWS)
+        rows = [Row(row.line, readable(row.values), row.problem) for row in first]
         report, error, resolved = ImportReport(), "", dict(mapping or {})
         try:
-            found = Mapping.resolve(mapping, roles=kind.roles, columns=columns)
+            found = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
             resolved = found.to_json()
             deque(_items(kind, rows_read(file, file_format), found, report), maxlen=0)
         except AssayError as refusal:
@@ -223,10 +228,12 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    sample = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
-    if not sample:
+    names: dict[str, None] | None = None
+    for row in itertools.islice(rows_read(file, file_format), SAMPLE_ROWS):
+        names = (names or {}) | dict.fromkeys(row.values)
+    if names is None:
         raise FileProblem("The file has no rows below its header. Give at least one row.")
-    return list(dict.fromkeys(name for row in sample for name in row.values))
+    return list(names)
 
 
 def _check_name(name: str) -> None:
@@ -238,8 +245,11 @@ def _check_name(name: str) -> None:
 
 
 def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:
-    """The team's set that was made from the bytes with this checksum, if there is one."""
-    return kind.set_model.objects.for_team(principal.team).filter(checksum=checksum, state=SetState.READY).first()
+    """The team's set that was made from the bytes with this checksum and still has them, if there is one."""
+    same = Q(checksum=checksum, state=SetState.READY)
+    if issubclass(kind.set_model, TextSet):
+        same &= Q(texts_delete_requested_at=None)
+    return kind.set_model.objects.for_team(principal.team).filter(same).first()
 
 
 def file_checksum(file: BinaryIO) -> str:

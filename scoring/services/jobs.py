@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
@@ -12,14 +12,15 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
-from scoring.models import Chunk, DocumentSet, Job, QuerySet, ScoringModel, Transition
+from scoring.models import Chunk, DocumentSet, Job, QuerySet, Transition
 from scoring.models.base import UploadedSet
-from scoring.services.chunk_plan import BLOCK_SIZES, blocks
+from scoring.services.retention import texts_demand
+from scoring.services.stages import CHUNK_BATCH, StagePlan, stage_open, stages_create
 from scoring.services.transitions import transition, transition_record
-from scoring.states import ChunkState, JobState, ModelState, SetState
+from scoring.states import ChunkState, JobEnd, JobState, ModelState, SetState
 
-CHUNK_BATCH: Final = 2000
 MAX_PAIRS: Final = 100_000_000
+STOPPABLE: Final = (JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 PRIORITIES: Final = range(-100, 101)
 
 
@@ -27,21 +28,22 @@ def job_submit(
     *,
     principal: Principal,
     name: str,
-    model: ScoringModel,
     document_set: DocumentSet,
     query_set: QuerySet,
-    top_k: int | None = None,
+    stages: Sequence[StagePlan],
     priority: int = 0,
     idempotency_key: str | None = None,
 ) -> tuple[Job, bool]:
-    """Write the job and its chunks in one transaction, then wake the workers. Returns the job and whether it is new.
+    """Write the job and its first chunks in one transaction, then wake the workers. Returns the job and whether it is
+    new.
 
-    Raises AssayError 422 for a model that is not served, a set that is not ready or has nothing to rank, a ``top_k`` or
-    ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for something else.
+    Raises AssayError 422 for a model that is not served, a set that is not ready, has no texts or nothing to rank, a
+    ``top_k`` or ``priority`` out of range, too many pairs; 409 ``idempotency_conflict`` when the key was used for
+    something else.
     """
     if idempotency_key and (job := _existing(principal, idempotency_key)):
-        return _same_or_refused(job, model, document_set, query_set, top_k), False
-    _check(model, document_set, query_set, top_k, priority)
+        return _same_or_refused(job, stages, document_set, query_set), False
+    _check(stages, document_set, query_set, priority)
     query_count, document_count = query_set.counts["kept"], document_set.counts["kept"]
     if query_count * document_count > MAX_PAIRS:
         raise _refusal(
@@ -50,69 +52,36 @@ def job_submit(
             f"the limit is {MAX_PAIRS:,}. Split one of the sets.",
             "document_set",
         )
-    size = BLOCK_SIZES[model.kind]  # type: ignore[index]
     try:
         with transaction.atomic():
+            texts_demand(document_set=document_set, query_set=query_set)
             job = Job.objects.create(
                 team=principal.team,
                 created_by=principal.user,
-                name=name.strip() or f"{query_set.name} on {document_set.name} by {model.name}",
-                model=model,
-                model_revision=model.revision,
+                name=name.strip() or f"{query_set.name} on {document_set.name} by {_by(stages)}",
                 document_set=document_set,
                 query_set=query_set,
-                top_k=top_k,
                 priority=priority,
-                settings=model_snapshot(model),
                 query_count=query_count,
                 document_count=document_count,
-                pair_count=query_count * document_count,
-                query_block=size.queries,
-                document_block=size.documents,
+                pair_count=0,
                 idempotency_key=idempotency_key or None,
             )
-            grid = enumerate(blocks(query_count=query_count, document_count=document_count, size=size))
-            while part := list(itertools.islice(grid, CHUNK_BATCH)):
-                Chunk.objects.bulk_create(
-                    Chunk(
-                        job=job,
-                        index=index,
-                        query_start=block.query_start,
-                        query_count=block.query_count,
-                        document_start=block.document_start,
-                        document_count=block.document_count,
-                    )
-                    for index, block in part
-                )
+            rows = stages_create(job=job, plans=stages)
+            job.pair_count = sum(stage.pair_count for stage in rows)
+            job.save(update_fields=["pair_count"])
+            for stage in rows:
+                if stage.source is None:
+                    stage_open(stage=stage, actor=principal.label)
             transition_record(job, "", JobState.QUEUED, actor=principal.label, reason="submitted").save()
             audit_record(verb="job.submitted", principal=principal, target=job, detail={"pairs": job.pair_count})
             transaction.on_commit(dispatch.workers_wake)
     except IntegrityError:
         # The same key twice at once: the other request won, its job is the answer.
         if idempotency_key and (other := _existing(principal, idempotency_key)):
-            return _same_or_refused(other, model, document_set, query_set, top_k), False
+            return _same_or_refused(other, stages, document_set, query_set), False
         raise
     return job, True
-
-
-def model_snapshot(model: ScoringModel) -> dict[str, Any]:
-    """Everything about the model that a score depends on."""
-    return {
-        "model": model.name,
-        "kind": model.kind,
-        "source": model.source,
-        "revision": model.revision,
-        "dtype": model.dtype,
-        "device": model.device,
-        "gpu_maxsim": model.gpu_maxsim,
-        "max_length": model.max_length or model.facts.get("max_length"),
-        "template": model.template,
-        "labels": model.labels,
-        "positive_class": model.positive_class,
-        "weights": model.weights,
-        "scale": model.facts.get("scale", ""),
-        "truncation": "document",
-    }
 
 
 def job_cancel(*, principal: Principal, job: Job) -> Job:
@@ -121,7 +90,7 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
     Idempotent while cancelling and when cancelled. Raises AssayError 409 ``job_ended`` for a job that ended otherwise.
     """
     while job.state not in (JobState.CANCELLING, JobState.CANCELLED):
-        if JobState(job.state) not in (JobState.QUEUED, JobState.RUNNING):
+        if job.state not in STOPPABLE:
             raise AssayError(
                 "job_ended",
                 f"Job '{job.name}' is {job.get_state_display()}; there is nothing left to cancel.",
@@ -129,7 +98,12 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
             )
         with transaction.atomic():
             if transition(
-                job, JobState.CANCELLING, actor=principal.label, reason="cancelled", cancel_requested_at=Now()
+                job,
+                JobState.CANCELLING,
+                actor=principal.label,
+                reason="cancelled",
+                end_reason=JobEnd.CANCELLED,
+                cancel_requested_at=Now(),
             ):
                 chunks_cancel(job, actor=principal.label)
                 audit_record(verb="job.cancelled", principal=principal, target=job)
@@ -153,19 +127,20 @@ def chunks_cancel(job: Job, *, actor: str) -> int:
     return cancelled
 
 
-def _check(
-    model: ScoringModel, document_set: DocumentSet, query_set: QuerySet, top_k: int | None, priority: int
-) -> None:
-    if model.state != ModelState.AVAILABLE:
-        raise _refusal(
-            "model_not_served",
-            f"Model '{model.name}' is not served ({model.get_state_display()}). Choose one that passed its self-test.",
-            "model",
-        )
+def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet, priority: int) -> None:
+    for plan in stages:
+        if plan.model and plan.model.state != ModelState.AVAILABLE:
+            raise _refusal(
+                "model_not_served",
+                f"Model '{plan.model.name}' is not served ({plan.model.get_state_display()}). "
+                "Choose one that passed its self-test.",
+                "model",
+            )
+        if plan.top_k is not None and plan.top_k < 1:
+            message = f"top_k is {plan.top_k}; it must be at least 1, or absent for all documents."
+            raise _refusal("bad_top_k", message, "top_k")
     for param, uploaded in (("document_set", document_set), ("query_set", query_set)):
         _check_set(param, uploaded)
-    if top_k is not None and top_k < 1:
-        raise _refusal("bad_top_k", f"top_k is {top_k}; it must be at least 1, or absent for all documents.", "top_k")
     if priority not in PRIORITIES:
         raise _refusal("bad_priority", f"priority is {priority}; it must be between -100 and 100.", "priority")
 
@@ -184,15 +159,13 @@ def _existing(principal: Principal, key: str) -> Job | None:
     return Job.objects.for_team(principal.team).filter(idempotency_key=key).first()
 
 
-def _same_or_refused(
-    job: Job, model: ScoringModel, document_set: DocumentSet, query_set: QuerySet, top_k: int | None
-) -> Job:
-    if (job.model_id, job.document_set_id, job.query_set_id, job.top_k) != (
-        model.pk,
-        document_set.pk,
-        query_set.pk,
-        top_k,
-    ):
+def _same_or_refused(job: Job, stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> Job:
+    asked = [(plan.method, plan.model and plan.model.pk, plan.source, plan.top_k) for plan in stages]
+    stored = [
+        (stage.method, stage.model_id, stage.source and stage.source.index, stage.top_k)
+        for stage in job.stages.select_related("source")
+    ]
+    if (job.document_set_id, job.query_set_id, stored) != (document_set.pk, query_set.pk, asked):
         raise AssayError(
             "idempotency_conflict",
             f"This Idempotency-Key was used for job {job.pk} with other contents. Send a new key for a new job.",
@@ -200,6 +173,10 @@ def _same_or_refused(
             param="Idempotency-Key",
         )
     return job
+
+
+def _by(stages: Sequence[StagePlan]) -> str:
+    return ", ".join(plan.model.name if plan.model else plan.method.upper() for plan in stages)
 
 
 def _refusal(code: str, message: str, param: str) -> AssayError:

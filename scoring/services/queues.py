@@ -7,7 +7,7 @@ from typing import Final
 import redis
 
 from scoring import dispatch
-from scoring.dispatch import IN_FLIGHT, MODEL_QUEUES, WORKER_QUEUES, model_queue, worker_queue
+from scoring.dispatch import MODEL_QUEUES, model_queue, worker_queue
 from scoring.models import ScoringModel
 from scoring.selectors.workers import workers_answering
 
@@ -27,8 +27,7 @@ def queues_sweep(*, now: bool = False) -> int:
 
 
 def _sweep() -> int:
-    found = {key.removeprefix(IN_FLIGHT) for key in dispatch.connection().scan_iter(count=1000)}
-    queues = {name for name in found if name.startswith((WORKER_QUEUES, MODEL_QUEUES))}
+    queues = dispatch.queues_found()
     if not queues:
         return 0
     read = {worker_queue(pk) for pk in workers_answering()}

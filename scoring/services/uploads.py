@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
-from typing import BinaryIO, Final, cast
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import BinaryIO, cast
 
 from django.conf import settings
+from django.core.files.storage import Storage
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
 from django.utils import timezone
@@ -16,13 +17,12 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import Upload
 from scoring.models.base import UploadedSet
+from scoring.models.upload import UPLOAD_FOLDER
 from scoring.services.imports import file_checksum, import_kind, set_of_file
-
-KEPT_FOR: Final = timedelta(days=1)
 
 
 def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) -> Upload:
-    """Keep ``file`` until it is imported or discarded, a day at most. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
+    """Keep ``file`` until it is imported, discarded or swept. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
     size = file.size or 0
     if size > settings.UPLOAD_MAX_BYTES:
         raise AssayError(
@@ -31,7 +31,6 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
             status=413,
             param="file",
         )
-    _discard_old(principal)
     return Upload.objects.create(
         team=principal.team,
         created_by=principal.user,
@@ -62,6 +61,31 @@ def upload_discard(*, upload: Upload) -> None:
         transaction.on_commit(lambda: storage.delete(name))
 
 
-def _discard_old(principal: Principal) -> None:
-    for upload in Upload.objects.for_team(principal.team).filter(created_at__lt=timezone.now() - KEPT_FOR):
+def uploads_sweep() -> int:
+    """Remove what nobody imported within UPLOAD_KEEP_HOURS. Returns how many files that were.
+
+    A process killed between file and row, in either order, leaves one without the other: both go the same way.
+    """
+    before = timezone.now() - timedelta(hours=settings.UPLOAD_KEEP_HOURS)
+    forgotten = list(Upload.objects.filter(created_at__lt=before))
+    for upload in forgotten:
         upload_discard(upload=upload)
+    storage = Upload._meta.get_field("file").storage
+    orphans = _orphans(storage, before)
+    for name in orphans:
+        storage.delete(name)
+    return len(forgotten) + len(orphans)
+
+
+def _orphans(storage: Storage, before: datetime) -> list[str]:
+    """Stored files without a row, older than ``before``: younger ones may be about to get theirs."""
+    try:
+        stored = {f"{UPLOAD_FOLDER}/{name}" for name in storage.listdir(UPLOAD_FOLDER)[1]}
+    except FileNotFoundError:
+        return []  # nothing was ever stored
+    orphans = []
+    for name in stored.difference(Upload.objects.values_list("file", flat=True)):
+        with suppress(FileNotFoundError):  # removed since the folder was read
+            if storage.get_modified_time(name) < before:
+                orphans.append(name)
+    return orphans

@@ -6,11 +6,12 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.db.models import Q
 from django.template.defaultfilters import filesizeformat
 
 from assay.api.principal import Principal
 from scoring.models import DocumentSet, JudgementSet, QuerySet, ScoringModel
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.models import models_served
 from scoring.states import SetState
 
@@ -87,4 +88,7 @@ class TryForm(forms.Form):
 
 
 def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:
-    return model.objects.for_team(principal.team).filter(state=SetState.READY).only("name", "counts")
+    ready = Q(state=SetState.READY)
+    if issubclass(model, TextSet):
+        ready &= Q(texts_delete_requested_at=None)
+    return model.objects.for_team(principal.team).filter(ready).only("name", "counts")

@@ -16,9 +16,10 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.services import audit_record
 from scoring.export.results import export_of
-from scoring.models import Job, Query
-from scoring.selectors.evaluation import EVALUATED, Evaluation, job_evaluate
+from scoring.models import Job, Query, Stage
+from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_log, job_progress, results_of
+from scoring.services.jobs import STOPPABLE
 from scoring.states import ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
@@ -45,12 +46,16 @@ class JobPage:
     kept: int
 
     @property
+    def stage(self) -> Stage:
+        return self.job.last_stage
+
+    @property
     def ended(self) -> bool:
         return JobState(self.job.state).is_final
 
     @property
     def cancellable(self) -> bool:
-        return self.job.state in (JobState.QUEUED, JobState.RUNNING)
+        return self.job.state in STOPPABLE
 
     @property
     def measurable(self) -> bool:
@@ -83,7 +88,7 @@ class JobPage:
 
 
 def job_page(job: Job) -> JobPage:
-    return JobPage(job, job_progress(job), results_of(job).aggregate(kept=Sum("kept"))["kept"] or 0)
+    return JobPage(job, job_progress(job), results_of(job.last_stage).aggregate(kept=Sum("kept"))["kept"] or 0)
 
 
 class JobView(PrincipalMixin, View):
@@ -110,7 +115,7 @@ class JobDetailView(JobView):
     def context(self, page: JobPage) -> dict[str, Any]:
         if not (page.ended and page.kept):
             return _details(page)
-        results: ResultsPage = results_page(page.job, self.request.GET)
+        results: ResultsPage = results_page(page.stage, self.request.GET)
         return {"results": results}
 
 
@@ -136,7 +141,7 @@ class JobEvaluationView(JobView):
         if chosen is None or not page.measurable:
             return context
         try:
-            evaluation = job_evaluate(page.job, chosen)
+            evaluation = stage_evaluate(page.stage, chosen)
         except AssayError as refusal:
             return {**context, "refusal": refusal.message}
         return {**context, "evaluation": evaluation, **self._by_query(page.job, evaluation)}
@@ -170,7 +175,7 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        lines, content_type, file_name = export_of(job, export_format)
+        lines, content_type, file_name = export_of(job.last_stage, export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
         response = StreamingHttpResponse(lines, content_type=content_type)
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'

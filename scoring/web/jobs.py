@@ -23,6 +23,7 @@ from scoring.selectors.home import start_of
 from scoring.selectors.jobs import jobs_of
 from scoring.selectors.models import models_with_placements
 from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.stages import StagePlan
 from scoring.web.actions import ActionView
 from scoring.web.forms import JobForm
 from scoring.web.tables import JobTable
@@ -88,8 +89,9 @@ class JobNewView(PrincipalMixin, FormView[JobForm]):
         fields = dict(form.cleaned_data)
         key = idempotency_key(fields)
         del fields["form_key"]
+        stages = [StagePlan(model=fields.pop("model"), top_k=fields.pop("top_k"))]
         try:
-            job, _ = job_submit(principal=self.principal, idempotency_key=key, **fields)
+            job, _ = job_submit(principal=self.principal, idempotency_key=key, stages=stages, **fields)
         except AssayError as refusal:
             form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
             return self.form_invalid(form)

@@ -51,6 +51,7 @@ ENTRIES: Final = {
         Entry("document-sets", "Document sets", "documents", "web:set_list", "g d", Scope.JOBS, "document-sets"),
         Entry("query-sets", "Query sets", "queries", "web:set_list", "g q", Scope.JOBS, "query-sets"),
         Entry("judgement-sets", "Judgement sets", "judgements", "web:set_list", "g r", Scope.JOBS, "judgement-sets"),
+        Entry("run-sets", "Run sets", "runs", "web:set_list", "", Scope.JOBS, "run-sets"),
     ),
     "Platform": (
         Entry("models", "Models", "models", "web:model_list", "g m", Scope.MODELS_READ),

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.paginator import Page, Paginator
 from django.db.models import Q, QuerySet
 
-from scoring.models import Job, QueryResult
+from scoring.models import QueryResult, Stage
 from scoring.selectors.jobs import RankedDocument, Ranking, ranked_documents, results_of
 
 QUERIES_PER_PAGE = 25
@@ -37,14 +37,14 @@ class ResultsPage:
     after: int | None
 
 
-def results_page(job: Job, parameters: Mapping[str, str]) -> ResultsPage:
+def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
     """``parameters``: ``search`` and ``page`` of the list of queries, ``query`` (a position) and ``rank`` (a page)."""
     search = parameters.get("search", "").strip()
-    listed = _queries(job, search)
+    listed = _queries(stage, search)
     queries = Paginator(listed, QUERIES_PER_PAGE).get_page(parameters.get("page"))
     position = parameters.get("query", "")
     wanted = int(position) if position.isdecimal() and len(position) < 10 else None
-    chosen = _chosen(job, queries, wanted)
+    chosen = _chosen(stage, queries, wanted)
     if chosen is None:
         return ResultsPage(search, queries, None, None, [], None, None)
     ranks = Paginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
@@ -60,20 +60,20 @@ def results_page(job: Job, parameters: Mapping[str, str]) -> ResultsPage:
     )
 
 
-def _queries(job: Job, search: str) -> QuerySet[QueryResult]:
-    listed = results_of(job).defer("positions", "raw_scores", "scores", "statuses").order_by("query_position")
+def _queries(stage: Stage, search: str) -> QuerySet[QueryResult]:
+    listed = results_of(stage).defer("positions", "raw_scores", "scores", "statuses").order_by("query_position")
     return (
         listed.filter(Q(query__text__icontains=search) | Q(query__external_id__icontains=search)) if search else listed
     )
 
 
-def _chosen(job: Job, queries: Page[Any], wanted: int | None) -> QueryResult | None:
+def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult | None:
     """The query asked for, else the first one listed."""
     first = next(iter(queries), None)
     position = wanted if wanted is not None else getattr(first, "query_position", None)
     if position is None:
         return None
-    return results_of(job).select_related("job").filter(query_position=position).first()
+    return results_of(stage).select_related("stage__job").filter(query_position=position).first()
 
 
 def _hits(result: QueryResult, *, start: int) -> list[Hit]:

@@ -1,16 +1,19 @@
-"""The three kinds of set share their pages; what differs between them is said here once."""
+"""The kinds of set share their pages; what differs between them is said here once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from scoring.models import DocumentSet, JudgementSet, QuerySet
-from scoring.models.base import UploadedSet
+from scoring.models import DocumentSet, JudgementSet, QuerySet, RunSet
+from scoring.models.base import TextSet, UploadedSet
+from scoring.selectors.sets import job_field
 
 
 @dataclass(frozen=True, slots=True)
 class SetKind:
+    """``columns``: of the table that shows rows; kinds whose rows hold texts show these instead."""
+
     slug: str
     import_name: str
     title: str
@@ -20,6 +23,20 @@ class SetKind:
     model: type[UploadedSet]
     purpose: str
     hint: str
+    example: str
+    columns: tuple[str, ...] = ()
+
+    @property
+    def has_texts(self) -> bool:
+        return issubclass(self.model, TextSet)
+
+    @property
+    def headings(self) -> list[str]:
+        return [column.removesuffix("_id").capitalize() for column in self.columns]
+
+    @property
+    def job_field(self) -> str | None:
+        return job_field(self.model)
 
     def __str__(self) -> str:
         return self.slug
@@ -38,6 +55,7 @@ SET_KINDS: Final = {
             DocumentSet,
             "The texts that a job ranks. One set comes from one file and does not change afterwards.",
             "One row per document: a text, and if you have them an id, a title and further columns.",
+            'id,title,text,topic\nd01,Descaling a kettle,"Fill the kettle half with water, …",cleaning',
         ),
         SetKind(
             "query-sets",
@@ -49,6 +67,7 @@ SET_KINDS: Final = {
             QuerySet,
             "The questions that a job ranks documents for.",
             "One row per query: a text, and an id if you have one.",
+            "id\ttext\nq01\tHow do I pull out a tick?",
         ),
         SetKind(
             "judgement-sets",
@@ -60,6 +79,21 @@ SET_KINDS: Final = {
             JudgementSet,
             "Which documents answer which query, as people graded them. With one, a job can be measured.",
             "One row per judgement: query id, document id and grade, as a table or as a TREC qrels file.",
+            "q01 0 d07 2\nq01 0 d54 0",
+            columns=("query_id", "document_id", "grade"),
+        ),
+        SetKind(
+            "run-sets",
+            "runs",
+            "Run sets",
+            "run set",
+            "run entries",
+            "runs",
+            RunSet,
+            "Which documents a search found for each query. They are the candidates of a job that reranks them.",
+            "One row per query and document: their ids, and a rank, a score or both, as a table or as a TREC run file.",
+            "q01 Q0 d07 1 12.5 bm25\nq01 Q0 d54 2 11.9 bm25",
+            columns=("query_id", "document_id", "rank", "score"),
         ),
     )
 }

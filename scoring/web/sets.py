@@ -1,4 +1,4 @@
-"""Document, query and judgement sets: list, detail, delete."""
+"""Document, query, judgement and run sets: list, detail, delete."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from django_tables2 import SingleTableMixin
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.sets import set_jobs, set_rows, sets_of
+from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.set_kinds import SetKind
@@ -43,7 +44,7 @@ class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
         return sets_of(self.principal, self.kwargs["kind"].model)
 
     def get_table_kwargs(self) -> dict[str, Any]:
-        return {"exclude": ("job_count",) if self.kwargs["kind"].slug == "judgement-sets" else ()}
+        return {"exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         kind: SetKind = self.kwargs["kind"]
@@ -61,12 +62,14 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
-        rows = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE)
+        kind: SetKind = self.kwargs["kind"]
+        page = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
-            kind=self.kwargs["kind"],
+            kind=kind,
             search=search,
-            page=rows.get_page(self.request.GET.get("page")),
+            page=page,
+            table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),
             roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},
@@ -88,3 +91,17 @@ class SetDeleteView(ActionView):
     def after(self) -> str:
         kind, pk = self.kwargs["kind"], self.kwargs["pk"]
         return reverse("web:set_list", args=[kind]) if self.deleted else reverse("web:set_detail", args=[kind, pk])
+
+
+class TextsDeleteView(ActionView):
+    required_scope: ClassVar[str] = Scope.JOBS
+
+    def act(self) -> str:
+        uploaded = set_or_404(self, self.kwargs["kind"], self.kwargs["pk"])
+        if not isinstance(uploaded, TextSet):
+            raise Http404
+        texts_delete(principal=self.principal, uploaded=uploaded)
+        return f"The texts of “{uploaded.name}” are being deleted; its scores and rankings stay."
+
+    def after(self) -> str:
+        return reverse("web:set_detail", args=[self.kwargs["kind"], self.kwargs["pk"]])

@@ -40,7 +40,7 @@ class StateColumn(tables.Column):
 
 
 class SetTable(tables.Table):
-    """Document, query and judgement sets; the last have no jobs of their own."""
+    """Every kind of set; where no job refers to such sets, without the column of jobs."""
 
     name = tables.Column()
     kept = CountColumn("Rows", accessor="counts__kept", order_by="counts__kept")

@@ -44,4 +44,5 @@ urlpatterns = [
     path("<set_kind:kind>/upload/<uuid:pk>/discard/", uploads.DiscardView.as_view(), name="upload_discard"),
     path("<set_kind:kind>/<uuid:pk>/", sets.SetDetailView.as_view(), name="set_detail"),
     path("<set_kind:kind>/<uuid:pk>/delete/", sets.SetDeleteView.as_view(), name="set_delete"),
+    path("<set_kind:kind>/<uuid:pk>/delete-texts/", sets.TextsDeleteView.as_view(), name="texts_delete"),
 ]

@@ -16,13 +16,14 @@ from accounts.scopes import ALL_SCOPES
 from scoring.models import Chunk, Job, ScoringModel, Worker
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import chunk_complete, chunk_lease
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.workers import worker_move, worker_register
 from scoring.states import ITEM_STATUSES, ItemStatus, ModelState, WorkerState
 
 DOCUMENTS = b"id,text,title\n" + b"".join(b"d%d,text %d,=SUM(%d)\n" % (i, i, i) for i in range(69)) + b"d69,,empty\n"
 QUERIES = b"id,text\nq1,first\nq2,second\n"
 JUDGEMENTS = b"q1 0 d7 2\nq1 0 d3 1\nq2 0 d1 1\nq2 0 d65 2\n"
+RUN = b"q1 Q0 d7 1 9.5 bm25\nq1 Q0 d3 2 8.25 bm25\nq2 Q0 d65 1 7 bm25\n"
 EMPTY = ITEM_STATUSES.index(ItemStatus.EMPTY)
 
 Upload = Callable[..., Any]
@@ -95,7 +96,7 @@ def ended(submit: SubmitJob, worker: Worker) -> Job:
     """A job that was scored and ranked."""
     job = submit()
     run_chunks(worker)
-    assert jobs_finalize() == 1
+    assert jobs_advance() == 1
     return Job.objects.get(pk=job["id"])
 
 

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]
+import jsonschema
 from drf_spectacular.generators import SchemaGenerator
 
 

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from accounts.scopes import ALL_SCOPES
 from scoring.models import Job, ScoreRequest, ScoringModel, Worker
-from tests.api.conftest import JUDGEMENTS, Upload
+from tests.api.conftest import JUDGEMENTS, RUN, Upload
 from tests.api.schema import operations
 
 ROUTES = [(method, path) for method, path, _ in operations()]
@@ -24,7 +24,7 @@ def scope_of(method: str, path: str) -> str:
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "models:read"
-    sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/jobs")
+    sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
     return "jobs" if path.startswith(sets) else "score"
 
 
@@ -71,6 +71,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         "/api/v1/document-sets": ended.document_set_id,
         "/api/v1/query-sets": ended.query_set_id,
         "/api/v1/judgements": upload("judgements", JUDGEMENTS)["id"],
+        "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/score-requests": request.pk,
     }
@@ -88,7 +89,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         if method != "delete":
             assert getattr(api, method)(own, query).status_code in (200, 409), (method, path)
         tried += 1
-    assert tried >= 16
+    assert tried >= 19
     for prefix, row in rows.items():
         listed = stranger.get(prefix).json()["results"]
         assert listed == [] and str(row) not in str(listed)

@@ -16,7 +16,7 @@ from rest_framework.test import APIClient
 
 from audit.models import AuditEvent
 from scoring.models import Chunk, Job, ScoringModel, Worker
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.states import ChunkState, JobState, ModelState
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
 from tests.api.schema import check
@@ -46,7 +46,7 @@ def test_progress_is_counted_from_rows(api: APIClient, submit: SubmitJob, worker
     run_chunks(worker)
     progress = check(get(api, job))["progress"]
     assert (progress["pairs_done"], progress["percent"], progress["chunks"]["done"]) == (140, 100.0, 2)
-    assert jobs_finalize() == 1
+    assert jobs_advance() == 1
     body = check(get(api, job))
     assert body["state"] == "completed" and body["statistics"]["pairs"]["empty"] == 2
     assert body["finished_at"] and body["progress"]["eta_seconds"] is None
@@ -124,7 +124,7 @@ def test_a_job_can_be_cancelled_and_not_twice_ended(api: APIClient, submit: Subm
         body = check(api.post(f"/api/v1/jobs/{job['id']}/cancel"), method="post")
         assert body["state"] == JobState.CANCELLING and body["cancel_requested_at"]
     assert not Chunk.objects.filter(job=job["id"], state=ChunkState.PENDING).exists()
-    jobs_finalize()
+    jobs_advance()
     assert check(api.post(f"/api/v1/jobs/{job['id']}/cancel"), method="post")["state"] == JobState.CANCELLED
     refused(api.post(f"/api/v1/jobs/{ended.pk}/cancel"), 409, "job_ended")
 
@@ -240,7 +240,7 @@ def test_lists_take_a_constant_number_of_queries(
 ) -> None:
     for number in range(5):
         submit(name=str(number))
-    with django_assert_max_num_queries(3):  # token, its last use, the page with its sets and models
+    with django_assert_max_num_queries(4):  # token, its last use, the page with its sets, their stages with models
         assert len(api.get("/api/v1/jobs").json()["results"]) == 6
-    with django_assert_max_num_queries(5):  # beside them the job, the rankings, all their documents
+    with django_assert_max_num_queries(6):  # beside them the job with its stages, the rankings, all their documents
         assert len(get(api, ended, "/results", top_k=50).json()["results"]) == 2

@@ -11,8 +11,9 @@ import pytest
 from django.conf import settings
 from rest_framework.test import APIClient
 
-from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, QuerySet
-from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, SubmitJob, Upload, send_file
+from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, QuerySet, RunSet
+from scoring.services.retention import retention_apply
+from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, RUN, SubmitJob, Upload, send_file
 from tests.api.schema import check
 
 HEAD = b"id,text,title,topic\n"
@@ -63,6 +64,36 @@ def test_judgements_may_be_a_trec_file(api: APIClient) -> None:
     assert body["file_format"] == "trec-qrels" and body["counts"]["kept"] == 4
     rows = check(api.get(f"/api/v1/judgements/{body['id']}/rows", {"query_id": "q2", "grade": "2"}))
     assert rows["results"] == [{"query_id": "q2", "document_id": "d65", "grade": 2}]
+
+
+def test_a_run_may_be_a_trec_file(api: APIClient) -> None:
+    response = api.post("/api/v1/runs?name=bm25", RUN, content_type="text/plain")
+    body = check(response, method="post")
+    assert body["file_format"] == "trec-run" and body["counts"]["kept"] == 3
+    rows = check(api.get(f"/api/v1/runs/{body['id']}/entries", {"query_id": "q1"}))["results"]
+    assert rows == [
+        {"query_id": "q1", "document_id": "d7", "rank": 1, "score": 9.5},
+        {"query_id": "q1", "document_id": "d3", "rank": 2, "score": 8.25},
+    ]
+    assert check(api.get(f"/api/v1/runs/{body['id']}/entries", {"document_id": "d65"}))["results"][0]["score"] == 7
+
+
+def test_a_document_twice_for_one_query_is_named_with_its_line(api: APIClient) -> None:
+    """I4: refused, or the first kept when good rows are asked for."""
+    twice = RUN + b"q1 Q0 d7 3 1 bm25\n"
+    error = refusal(send_file(api, "runs", twice), 422, "bad_rows")
+    assert error["problems"] == [{"line": 4, "message": "repeats 'q1' and 'd7', which an earlier row has"}]
+    assert not RunSet.objects.exists()
+    body = check(send_file(api, "runs", twice, keep_good_rows="true"), method="post")
+    assert body["counts"] == {"read": 4, "kept": 3, "bad": 1, "duplicate": 1, "empty": 0}
+    rows = check(api.get(f"/api/v1/runs/{body['id']}/entries", {"document_id": "d7"}))["results"]
+    assert [(row["rank"], row["score"]) for row in rows] == [(1, 9.5)]
+
+
+def test_a_run_is_previewed_as_one(api: APIClient) -> None:
+    body = check(send_file(api, "runs/preview", RUN), method="post")
+    assert body["columns"] == ["query_id", "iteration", "document_id", "rank", "score", "tag"]
+    assert body["counts"]["kept"] == 3 and not RunSet.objects.exists()
 
 
 def test_a_mapping_says_which_column_is_which(upload: Upload) -> None:
@@ -278,6 +309,8 @@ def test_a_set_without_jobs_can_be_deleted(api: APIClient, upload: Upload) -> No
         assert api.get(address).status_code == 404 and not rows.objects.exists()
     judgements = upload("judgements", JUDGEMENTS)["id"]
     assert api.delete(f"/api/v1/judgements/{judgements}").status_code == 204 and not JudgementSet.objects.exists()
+    run = upload("runs", RUN)["id"]
+    assert api.delete(f"/api/v1/runs/{run}").status_code == 204 and not RunSet.objects.exists()
 
 
 def test_a_set_that_a_job_uses_cannot_be_deleted(api: APIClient, submit: SubmitJob) -> None:
@@ -286,6 +319,31 @@ def test_a_set_that_a_job_uses_cannot_be_deleted(api: APIClient, submit: SubmitJ
         response = api.delete(f"/api/v1/{resource}/{job[name]['id']}")
         assert response.status_code == 409 and check(response, method="delete")["error"]["code"] == "set_in_use"
     assert Document.objects.count() == 70 and Job.objects.count() == 1
+
+
+def test_texts_are_deleted_and_the_ranking_stays(api: APIClient, ended: Job) -> None:
+    for resource, pk in (("document-sets", ended.document_set_id), ("query-sets", ended.query_set_id)):
+        address = f"/api/v1/{resource}/{pk}"
+        assert check(api.get(address))["texts_deleted_at"] is None
+        assert api.delete(f"{address}/texts").status_code == 202
+        asked = check(api.get(address))
+        assert asked["texts_delete_requested_at"] is not None and asked["texts_deleted_at"] is None
+    before = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue()
+    assert retention_apply() == 72
+    after = check(api.get(f"/api/v1/document-sets/{ended.document_set_id}"))
+    assert after["texts_deleted_at"] is not None and after["counts"]["kept"] == 70
+    assert api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue() == before
+    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
+    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
+    body = {"model": "late", "document_set": ended.document_set_id, "query_set": ended.query_set_id}
+    refused = api.post("/api/v1/jobs", body)
+    assert refused.status_code == 422 and check(refused, method="post")["error"]["code"] == "texts_deleted"
+
+
+def test_texts_that_a_job_needs_stay(api: APIClient, submit: SubmitJob) -> None:
+    response = api.delete(f"/api/v1/document-sets/{submit()['document_set']['id']}/texts")
+    assert response.status_code == 409 and check(response, method="delete")["error"]["code"] == "set_in_use"
+    assert retention_apply() == 0 and Document.objects.exclude(text="").count() == 69
 
 
 def test_lists_take_a_constant_number_of_queries(

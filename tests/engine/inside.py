@@ -41,6 +41,6 @@ def record_rows(engine: Engine, name: str) -> list[list[int]]:
     """From now on, the token ids of every row that goes through the model's body."""
     rows: list[list[int]] = []
     body_of(engine, name).register_forward_pre_hook(
-        lambda module, args, inputs: rows.append(inputs["input_ids"][0].tolist()), with_kwargs=True
+        lambda module, args, inputs: rows.append(inputs["packed_batch"].token_ids.tolist()), with_kwargs=True
     )
     return rows

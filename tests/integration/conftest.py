@@ -18,6 +18,7 @@ from scoring.models import DocumentSet, Job, QuerySet, ScoringModel, Worker
 from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
+from scoring.services.stages import StagePlan
 from scoring.services.workers import WorkerNews, worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
@@ -72,7 +73,7 @@ def make_job(principal: Principal) -> MakeJob:
         job, _ = job_submit(
             principal=principal,
             name="",
-            model=model,
+            stages=[StagePlan(model=model)],
             document_set=cast(DocumentSet, _import(principal, "documents", documents)),
             query_set=cast(QuerySet, _import(principal, "queries", "id,text\nq1,first\nq2,second\n")),
         )

@@ -31,7 +31,8 @@ def test_a_model_is_registered_and_scores_jobs(
     model = rig.register("new", kind=kind, source=str(build(rig.root / kind)))
     assert (model.state, model.facts.get("scale")) == (ModelState.AVAILABLE, scale), model.self_test_report
     job = make_job(model, chunks=1, texts=lambda n: TEXTS[n % 3])
-    assert (job.query_block, job.document_block) == ((1, 125) if kind == "listwise" else (1024, 64))
+    stage = job.last_stage
+    assert (stage.query_block, stage.document_block) == ((1, 125) if kind == "listwise" else (1024, 64))
     rig.batch.start()
     wait_for(lambda: not Chunk.objects.exclude(state=ChunkState.DONE).exists())
     blocks = [ScoreBlock.unpack(c, (c.query_count, c.document_count)) for c in Chunk.objects.order_by("index")]

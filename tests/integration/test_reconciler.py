@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from assay.api.principal import Principal
+from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
 from scoring.services.chunks import chunk_complete, chunk_lease
@@ -21,7 +22,7 @@ from scoring.services.registry import self_test_claim, self_test_finish, self_te
 from scoring.states import ChunkState, JobState, ModelState, WorkerState
 from tests.integration.conftest import MakeJob, MakeWorker
 from tests.integration.test_leases import expire, lease, scores
-from workers.reconcile import Reconciler, only_one
+from workers.reconcile import ADVISORY_LOCK, Reconciler
 
 
 @pytest.fixture(autouse=True)
@@ -59,20 +60,20 @@ def test_two_reconcilers_end_a_job_once(model: ScoringModel, make_job: MakeJob, 
         list(pool.map(tick, range(12)))
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED
-    assert QueryResult.objects.filter(job=job).count() == 2
+    assert QueryResult.objects.filter(stage__job=job).count() == 2
     moves = Transition.objects.filter(entity="job", entity_id=str(job.pk)).values_list("to_state", flat=True)
     assert list(moves) == [JobState.QUEUED, JobState.RUNNING, JobState.FINALIZING, JobState.COMPLETED]
 
 
 def test_only_one_ticks_at_a_time(transactional_db: None) -> None:
     def other() -> bool:
-        with only_one() as ours:
+        with only_one(ADVISORY_LOCK, wait=False) as ours:
             result = ours
         connection.close()
         return result
 
     with ThreadPoolExecutor(1) as pool:
-        with only_one() as first:
+        with only_one(ADVISORY_LOCK, wait=False) as first:
             assert (first, pool.submit(other).result()) == (True, False)
         assert pool.submit(other).result() is True
 

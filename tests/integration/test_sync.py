@@ -11,7 +11,7 @@ import pytest
 
 from scoring import dispatch
 from scoring.models import ScoringModel
-from scoring.payloads import SyncOptions, SyncReply, SyncRequest
+from scoring.payloads import PAYLOAD_VERSION, SyncOptions, SyncReply, SyncRequest
 from tests.engine.tiny import build
 from tests.integration.checkpoints import build_listwise
 from tests.integration.rig import Rig
@@ -121,8 +121,8 @@ def test_a_request_of_another_release_is_refused_in_words(rig: Rig, ask: Ask) ->
         reply_key="assay:reply:old", model_id="", model_name="", queries=[], documents=[], pairing="", deadline=0.0
     )
     dispatch.callers_stay([call])
-    desk.answer({**call.to_json(), "version": 2})
+    desk.answer({**call.to_json(), "version": PAYLOAD_VERSION - 2})
     dispatch.connection().blpop(["assay:reply:old"], timeout=4)
     reply = dispatch.connection().blpop(["assay:reply:old"], timeout=4)
     desk.drain(1)
-    assert reply is not None and "has version 2" in json.loads(reply[1])["error_message"]
+    assert reply is not None and f"has version {PAYLOAD_VERSION - 2}" in json.loads(reply[1])["error_message"]

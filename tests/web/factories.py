@@ -17,11 +17,12 @@ from scoring.models.scoring_model import ModelKind
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import chunk_complete, chunk_lease
 from scoring.services.claims import placement_claim, placement_move
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.placements import placement_want
 from scoring.services.registry import model_register, self_test_claim, self_test_finish
+from scoring.services.stages import StagePlan
 from scoring.services.workers import worker_heartbeat, worker_move, worker_register
 from scoring.states import ITEM_STATUSES, ItemStatus, MemorySource, PlacementDemand, PlacementState, WorkerState
 
@@ -33,6 +34,7 @@ DOCUMENTS = (
 )
 QUERIES = "id\ttext\nq1\thow do I pull out a tick\nq2\tdescale a kettle\n"
 JUDGEMENTS = "q1 0 d1 2\nq1 0 d2 0\nq2 0 d2 1\n"
+RUN = "q1 Q0 d1 1 12.5 bm25\nq1 Q0 d2 2 11 bm25\nq2 Q0 d2 1 3 bm25\n"
 REPORT = {
     "passed": True,
     "checks": [
@@ -110,7 +112,9 @@ def placed(model: ScoringModel, worker: Worker) -> Placement:
 
 def submitted(user: User, model: ScoringModel, documents: DocumentSet, queries: QuerySet, **options: Any) -> Job:
     options = {"name": "", "document_set": documents, "query_set": queries, **options}
-    job, _ = job_submit(principal=principal(user), model=model, **options)
+    job, _ = job_submit(
+        principal=principal(user), stages=[StagePlan(model=model, top_k=options.pop("top_k", None))], **options
+    )
     return job
 
 
@@ -135,7 +139,7 @@ def work(worker: Worker, *, chunks: int | None = None) -> int:
 def finished(user: User, model: ScoringModel, worker: Worker, documents: Any, queries: Any, **options: Any) -> Job:
     job = submitted(user, model, documents, queries, **options)
     work(worker)
-    jobs_finalize()
+    jobs_advance()
     job.refresh_from_db()
     return job
 

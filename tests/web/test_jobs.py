@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from audit.models import AuditEvent
 from scoring.models import Job, Worker
-from scoring.services.finalize import jobs_finalize
+from scoring.services.finalize import jobs_advance
 from scoring.states import JobState
 from tests.web import factories
 from tests.web.conftest import World, text_of
@@ -38,7 +38,7 @@ def test_the_form_makes_a_job(browser_client: Client, world: World) -> None:
     response = browser_client.post(reverse("web:job_new"), form(world, priority="5"))
     job = Job.objects.get(name="Mine")
     assert response["Location"] == reverse("web:job_detail", args=[job.pk])
-    assert (job.top_k, job.priority, job.pair_count) == (10, 5, 6)
+    assert (job.last_stage.top_k, job.priority, job.pair_count) == (10, 5, 6)
 
 
 def test_a_form_sent_twice_is_one_job_and_a_changed_one_is_another(browser_client: Client, world: World) -> None:
@@ -102,7 +102,7 @@ def test_the_progress_is_polled_until_the_end(browser_client: Client, analyst: U
     assert "40 percent done" in running
 
     factories.work(world.worker)
-    jobs_finalize()
+    jobs_advance()
     ended = browser_client.get(url, headers=HTMX)
     assert ended.status_code == 286 and ended["HX-Refresh"] == "true"
     assert "hx-trigger" not in ended.content.decode()
@@ -120,7 +120,7 @@ def test_cancel_is_a_button_and_a_visible_state(browser_client: Client, analyst:
     assert url in text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
     page = text_of(browser_client.post(url, follow=True))
     assert "Being cancelled" in page and f'action="{url}"' not in page
-    jobs_finalize()
+    jobs_advance()
     assert "Cancelled" in text_of(browser_client.get(reverse("web:job_detail", args=[job.pk])))
     assert browser_client.get(url).status_code == 405
 
@@ -139,7 +139,7 @@ def test_the_home_page_tells_what_runs_and_what_failed(browser_client: Client, a
     running = browser_client.get(reverse("web:running"), headers=HTMX)
     assert running.status_code == 200
     factories.work(world.worker)
-    jobs_finalize()
+    jobs_advance()
     ended = browser_client.get(reverse("web:running"), headers=HTMX)
     assert ended.status_code == 286 and ended["HX-Refresh"] == "true"
 

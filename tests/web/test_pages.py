@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from scoring.models import ScoreRequest
+from scoring.web.set_kinds import SET_KINDS
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -68,8 +69,8 @@ def common_paths() -> list[str]:
         reverse("web:model_list"),
         reverse("web:model_detail", args=["late"]),
         reverse("web:worker_list"),
-        *(reverse("web:set_list", args=[kind]) for kind in ("document-sets", "query-sets", "judgement-sets")),
-        *(reverse("web:upload", args=[kind]) for kind in ("document-sets", "query-sets", "judgement-sets")),
+        *(reverse("web:set_list", args=[kind]) for kind in SET_KINDS),
+        *(reverse("web:upload", args=[kind]) for kind in SET_KINDS),
     ]
 
 

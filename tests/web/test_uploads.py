@@ -12,7 +12,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Upload
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, RunEntry, Upload
+from scoring.services.retention import retention_apply
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -133,6 +134,18 @@ def test_judgements_may_be_a_qrels_file(browser_client: Client) -> None:
     assert JudgementSet.objects.count() == 1 and Judgement.objects.count() == 3
 
 
+def test_a_run_may_be_a_trec_file(browser_client: Client) -> None:
+    page = text_of(stage(browser_client, factories.RUN, kind="run-sets", name="bm25.run"))
+    assert "TREC-RUN" in page and "Import 3 run entries" in page
+    mapping = {"query_id": "query_id", "document_id": "document_id", "rank": "rank", "score": "score"}
+    browser_client.post(import_url("run-sets"), {**mapping, "name": "BM25", "do": "import"})
+    run = RunEntry.objects.first()
+    assert run is not None and RunEntry.objects.count() == 3
+    detail = text_of(browser_client.get(reverse("web:set_detail", args=["run-sets", run.run_set_id])))
+    assert '<th scope="col">Query</th>' in detail and '<td class="num">12.5</td>' in detail
+    assert "BM25" in text_of(browser_client.get(reverse("web:set_list", args=["run-sets"])))
+
+
 def test_htmx_is_sent_on_to_the_next_step(browser_client: Client) -> None:
     response = browser_client.post(
         reverse("web:upload", args=["document-sets"]),
@@ -157,6 +170,27 @@ def test_a_set_is_deleted_only_while_no_job_uses_it(browser_client: Client, worl
     assert "cannot be deleted" in text_of(used) and DocumentSet.objects.filter(pk=documents).exists()
     free = browser_client.post(reverse("web:set_delete", args=["judgement-sets", judgements]), follow=True)
     assert "is deleted" in text_of(free) and not JudgementSet.objects.filter(pk=judgements).exists()
+
+
+def test_texts_are_deleted_and_the_pages_say_so(browser_client: Client, world: World) -> None:
+    page = reverse("web:set_detail", args=["document-sets", world.documents.pk])
+    assert "Delete the texts, keep the results" in text_of(browser_client.get(page))
+    asked = browser_client.post(reverse("web:texts_delete", args=["document-sets", world.documents.pk]), follow=True)
+    assert "The texts of this set are being deleted" in text_of(asked) and "New job" not in text_of(asked)
+    assert retention_apply() == 3
+    after = text_of(browser_client.get(page))
+    assert "The texts of this set were deleted" in after and "tweezers" not in after and "(no text)" in after
+    job = text_of(browser_client.get(reverse("web:job_detail", args=[world.job.pk])))
+    assert "Texts that this job scored were deleted" in job and "<code>d1</code>" in job
+    form = text_of(browser_client.get(reverse("web:job_new")))
+    assert str(world.documents.pk) not in form and str(world.queries.pk) in form
+
+
+def test_judgements_have_no_texts_to_delete(browser_client: Client, world: World, stranger: Client) -> None:
+    judgements = reverse("web:texts_delete", args=["judgement-sets", world.judgements.pk])
+    assert browser_client.post(judgements).status_code == 404
+    documents = reverse("web:texts_delete", args=["document-sets", world.documents.pk])
+    assert stranger.post(documents).status_code == 404 and retention_apply() == 0
 
 
 def test_rows_are_found_by_text_and_id(browser_client: Client, world: World) -> None:

@@ -13,7 +13,9 @@ How a request becomes scores, and where each step is::
         shared prefixes     prompt_row.py        what prompts begin with, once; long prompts in parts
       wait                  scheduler.py         fair shares of a token budget, interactive first
       run                   runner_thread.py     one micro-batch after the other              (the runner thread)
+                            device_gates.py      one forward pass at a time on a device
         one row             forward/             packed_batch.py crosses the layers; model_runner.py runs the body,
+                                                 steady_rows.py fills rows up, so that company changes no bit;
                                                  attention.py keeps pieces apart, kept_prefix.py keeps keys and values,
                                                  heads.py and own_head.py run what stands behind the body
         texts to encodings  pooling/recipe.py    a checkpoint's layout, poolers and weights, read by families/
@@ -22,7 +24,9 @@ How a request becomes scores, and where each step is::
         encodings kept      caches/              by content: on the device, in memory, on the disk
       finish                outputs.py, pooling/output.py   order submitted, per-item status  (postprocess thread)
 
-    Engine.load             loading/             checkpoint.py: folder to model; detection.py: which kind a folder holds
+    Engine.load             loader.py            loading, proving, measuring; a failure leaves nothing
+                            loading/             checkpoint.py: folder to model; detection.py: the kind it holds;
+                                                 memory_estimate.py: what a model will take
     Engine.self_test        self_test.py         what a model must show before it is served (candidate.py)
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,
@@ -35,7 +39,15 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError, RequestCancelled
-from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale, SelfTestReport
+from workers.engine.model_types import (
+    CanaryReport,
+    MemoryEstimate,
+    ModelInfo,
+    ModelKind,
+    ModelSpec,
+    Scale,
+    SelfTestReport,
+)
 from workers.engine.statistics import EngineStatistics
 from workers.engine.types import (
     EncodingOutput,
@@ -61,6 +73,7 @@ if TYPE_CHECKING:
     from workers.engine.engine import Engine
 
 __all__ = [
+    "CanaryReport",
     "EncodingOutput",
     "EncodingRequest",
     "Engine",
@@ -69,6 +82,7 @@ __all__ = [
     "EngineStatistics",
     "ItemStatus",
     "LongDocuments",
+    "MemoryEstimate",
     "ModelInfo",
     "ModelKind",
     "ModelSpec",

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
 from workers.engine.loading.checkpoint import INT8
-from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestCheck, SelfTestReport
+from workers.engine.model_types import CanaryReport, ModelInfo, ModelSpec, SelfTestCheck, SelfTestReport
 from workers.engine.self_test import (
+    Scores,
     compare_rankings,
     example_best_logits,
     example_scores,
+    finite_check,
     golden_check,
     run_pooling_self_test,
     run_self_test,
@@ -85,12 +87,24 @@ class Candidate:
     def warm_up(self, golden: tuple[float, ...] = ()) -> SelfTestCheck | None:
         """Run the self-test's examples once, the first run being slow; beside their ``golden`` scores, if there are
         any of these files with this dtype."""
+        scores = self._example_scores()
+        return golden_check(scores, golden, self.info.dtype) if golden else None
+
+    def canary(self, golden: tuple[float, ...] = ()) -> CanaryReport:
+        """The same of a model that serves; without ``golden`` scores it must only give finite ones."""
+        scores = self._example_scores()
+        checks = [finite_check(scores), *([golden_check(scores, golden, self.info.dtype)] if golden else ())]
+        return CanaryReport(
+            agrees=all(check.passed for check in checks),
+            scores=tuple(float(score) for score in scores),
+            detail=" ".join(check.detail for check in checks),
+        )
+
+    def _example_scores(self) -> Scores:
         task, tail = self._sample
         if self._scores_pairs or task is None:
-            scores = example_scores(self.score, self.spec.name)
-        else:
-            scores = example_best_logits(self.pool, self.spec.name, task, tail)
-        return golden_check(scores, golden, self.info.dtype) if golden else None
+            return example_scores(self.score, self.spec.name)
+        return example_best_logits(self.pool, self.spec.name, task, tail)
 
     def dismiss(self) -> None:
         self._submit = None

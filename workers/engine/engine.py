@@ -15,13 +15,14 @@ from workers.engine.caches.building import build_caches
 from workers.engine.candidate import Candidate, LoadedModel, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
+from workers.engine.device_gates import DeviceGates
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.forward.kept_prefix import PrefixCache
-from workers.engine.kinds import build_runner, describe
-from workers.engine.loading.checkpoint import load_checkpoint
+from workers.engine.loader import Loader
+from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
-from workers.engine.model_types import ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec, SelfTestReport
 from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
@@ -42,8 +43,10 @@ from workers.engine.types import (
 class Engine:
     """Thread-safe. A request runs to its end on the weights it was submitted to, whatever is loaded meanwhile."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, gates: DeviceGates | None = None) -> None:
+        """``gates``: of the engine that this one stands beside for a while, on the same devices."""
         keep_freed_memory()
+        self._gates = gates or DeviceGates()
         if config.threads:
             torch.set_num_threads(config.threads)
         self._config = config
@@ -55,37 +58,23 @@ class Engine:
         self._caches = build_caches(config)
         self._prefix_cache = PrefixCache(config.prefix_cache_bytes)
         self._tasks: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
+        self._loader = Loader(config, self._caches, self._prefix_cache, self._gates, self._counters, self._introduce)
         self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
             priority: ThreadPoolExecutor(config.preprocess_threads, f"preprocess-{priority.name.lower()}")
             for priority in Priority
         }
         self._postprocess = ThreadPoolExecutor(1, "postprocess")
-        self._runner = RunnerThread(self._scheduler, self._counters, self._finish_later, self._abandon_later)
+        self._runner = RunnerThread(
+            self._scheduler, self._gates, self._counters, self._finish_later, self._abandon_later
+        )
 
     def load(self, spec: ModelSpec, *, prove: Proof | None = None) -> ModelInfo:
         """Load or reload; blocks. While a reload runs, the old weights go on serving; so they do when ``prove``, asked
         once the new ones are in memory, raises. ``must_pass_self_test`` is such a proof."""
         with self._load_lock:
-            started = time.monotonic()
-            checkpoint = load_checkpoint(spec, self._config)
             generation = self._generations.get(spec.name, 0) + 1
-            info = describe(spec, checkpoint, generation, time.monotonic() - started)
-            task = build_runner(spec, checkpoint, info, self._caches, self._counters)
-            task.prefix_cache = self._prefix_cache
-            with self._models_lock:
-                self._tasks.add(task)
-            if prove is not None:
-                candidate = self._candidate(spec, task)
-                try:
-                    prove(candidate)
-                except BaseException:
-                    task.retired = True
-                    candidate.dismiss()
-                    del task, checkpoint
-                    give_memory_back()
-                    raise
-                candidate.dismiss()
+            task = self._loader.load(spec, generation, prove)
             with self._models_lock:
                 self._generations[spec.name] = generation
                 replaced = self._models.get(spec.name)
@@ -166,6 +155,19 @@ class Engine:
         model = self._model(name)
         return self._candidate(model.spec, model.task).self_test()
 
+    def canary(self, name: str, golden: tuple[float, ...] = ()) -> CanaryReport:
+        """Score the self-test's pairs once more, past all caches and behind interactive work, and compare them with
+        their ``golden`` scores, by default those of the model's registration; blocks."""
+        model = self._model(name)
+        candidate = self._candidate(model.spec, model.task, Priority.BATCH)
+        return candidate.canary(golden or model.spec.golden_scores)
+
+    def estimate(self, spec: ModelSpec) -> MemoryEstimate:
+        """What the model would take on its device at its peak, from its configuration alone; no weights are read.
+
+        Raises ``EngineError`` where the folder cannot be loaded for want of the files that say so."""
+        return estimate_memory(spec, self._config, models=len(self.models().keys() | {spec.name}))
+
     def statistics(self) -> EngineStatistics:
         counters, tasks = self._counters, self._live_tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
@@ -206,9 +208,17 @@ class Engine:
         for cache in self._caches.values():
             cache.close()
 
-    def _candidate(self, spec: ModelSpec, task: TaskRunner) -> Candidate:
+    def _introduce(self, spec: ModelSpec, task: TaskRunner) -> Candidate:
+        with self._models_lock:
+            self._tasks.add(task)
+        return self._candidate(spec, task)
+
+    def _candidate(self, spec: ModelSpec, task: TaskRunner, priority: Priority = Priority.INTERACTIVE) -> Candidate:
+        def submit(request: Any) -> Future[Any]:
+            return self._submit(replace(request, priority=priority), task, afresh=True)
+
         apart = replace(self._config, cache_folder=None)
-        return Candidate(spec, task, lambda request: self._submit(request, task, afresh=True), lambda: Engine(apart))
+        return Candidate(spec, task, submit, lambda: Engine(apart, self._gates))
 
     def _model(self, name: str) -> LoadedModel:
         with self._models_lock:

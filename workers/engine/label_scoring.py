@@ -23,6 +23,7 @@ from torch import Tensor
 
 from workers.engine.counters import Counters
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows, fill_rows
 from workers.engine.forward.vocabulary import cap_logits, vocabulary_logsumexp
 from workers.engine.loading.architectures import final_softcap
 from workers.engine.loading.checkpoint import Checkpoint
@@ -147,7 +148,7 @@ class LabelRunner(TaskRunner):
         prompts = [prompt for index in members if (prompt := results.prompts[index])]
         continuations = results.labels.continuations
         if self._model.execution == "packed":
-            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work)
             return chained_sequences(work, members, prompts, key_of, continuations)
         return [
             Sequence(work, Role.PROMPT, index, prompt.token_ids, continuations=continuations)
@@ -200,17 +201,19 @@ class LabelRunner(TaskRunner):
     def _logits(self, states: Tensor, token_ids: Tensor) -> Tensor:
         """``[n, E]`` and k ids to float32 ``[n, k]``."""
         bias = None if self._bias is None else self._bias[token_ids].float()
-        return cap_logits(F.linear(states.float(), self._weight[token_ids].float(), bias), self._softcap)
+        weight = self._weight[token_ids].float()
+        return by_rows(lambda rows: cap_logits(F.linear(rows, weight, bias), self._softcap), states.float())
 
     def _vocabulary_sums(self, states: list[Tensor], results: LabelResults) -> tuple[Tensor, ...]:
         """Log of the summed exponentials of all logits, for several ``[n, E]`` in one pass over the vocabulary."""
         if not states:
             return ()
-        total, reason = vocabulary_logsumexp(torch.cat(states), self._weight, self._bias, self._softcap)
+        rows = torch.cat(states)
+        total, reason = vocabulary_logsumexp(fill_rows(rows), self._weight, self._bias, self._softcap)
         if reason is not None and results.fallback is None:
             results.fallback = reason
             self._counters.add(label_fallbacks=1)
-        return total.split([len(each) for each in states])
+        return total[: len(rows)].split([len(each) for each in states])
 
 
 def _last_rows(batch: PackedBatch, pieces: list[int], count: int) -> Tensor:
@@ -225,6 +228,6 @@ def _about_tokens(side: Side) -> int:
 
 def _log_odds(logprobs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Of the first label against all others together: unlike the probability, it never saturates."""
-    others = torch.from_numpy(logprobs[:, 1:]).logsumexp(dim=-1).numpy()
+    others = torch.from_numpy(np.ascontiguousarray(logprobs[:, 1:])).logsumexp(dim=-1).numpy()
     odds: npt.NDArray[np.float32] = logprobs[:, 0] - others
     return odds

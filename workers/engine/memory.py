@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
+import traceback
+from pathlib import Path
 
 import torch
 
@@ -22,13 +25,52 @@ def keep_freed_memory() -> None:
         tune(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
+class MemoryMeter:
+    """The most memory that something took on a device: what CUDA allocated at its peak; on the CPU, by how much the
+    process's resident memory had grown whenever ``note`` was called."""
+
+    def __init__(self, device: torch.device) -> None:
+        _trim_heap()  # else what it takes would fill free blocks and not show
+        self._device = device
+        self._most = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        self._before = self._now()
+
+    def note(self) -> int:
+        """The most so far, in bytes."""
+        self._most = max(self._most, self._now() - self._before)
+        return self._most
+
+    def _now(self) -> int:
+        return torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else resident_bytes()
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where the system does not say (it has no /proc)."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        return 0
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Clear the local variables that an error and its causes hold, so that whoever keeps it keeps no weights."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def give_memory_back() -> None:
     """Collect cycles (modules refer to each other), then let the allocators return what they keep for later."""
     gc.collect()
-    if sys.platform == "linux":
-        # Reading a checkpoint leaves hundreds of megabytes of small free blocks that the C library would keep.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
-        if trim is not None:
-            trim(0)
+    _trim_heap()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def _trim_heap() -> None:
+    """Reading a checkpoint leaves hundreds of megabytes of small free blocks that the C library would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc only
+    if trim is not None:
+        trim(0)

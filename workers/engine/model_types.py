@@ -67,6 +67,7 @@ class ModelInfo:
     max_length: int
     weight_bytes: int
     load_seconds: float
+    measured_bytes: int = 0  # most memory taken by load and warm-up; see ``MemoryEstimate`` for what was expected
 
     @property
     def reads_lists(self) -> bool:
@@ -86,3 +87,32 @@ class SelfTestReport:
     passed: bool
     checks: tuple[SelfTestCheck, ...]
     golden_scores: tuple[float, ...]  # raw scores of the self-test pairs at registration
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryReport:
+    """A served model's scores of the self-test's pairs, now; ``agrees``: finite, and near the golden ones."""
+
+    agrees: bool
+    scores: tuple[float, ...]  # raw; not always finite
+    detail: str  # one sentence with the numbers
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    name: str  # "weights" | "load" | "activations" | "context" | "caches"
+    bytes: int
+    source: str  # one sentence: where the figure comes from
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """What a model will take on its device at its peak, known before it is loaded."""
+
+    device: str
+    dtype: str
+    parts: tuple[MemoryPart, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)

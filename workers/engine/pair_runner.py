@@ -18,6 +18,7 @@ from workers.engine.errors import EngineError
 from workers.engine.families.rerankers import read_reranker
 from workers.engine.forward.last_rows import last_rows
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows, fill_rows
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo, ModelSpec, Scale
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
@@ -116,7 +117,7 @@ class PairRunner(TaskRunner):
             work,
             self.info if activated else replace(self.info, scale=Scale.LOGIT),
             self._counters,
-            scores=self._activation.function(torch.from_numpy(raw)).numpy() if activated else raw,
+            scores=by_rows(self._activation.function, torch.from_numpy(raw)).numpy() if activated else raw,
             raw_scores=raw,
             facts=PairFacts(empty, cut, query_cut),
             errors={
@@ -138,7 +139,7 @@ class PairRunner(TaskRunner):
             key=lambda p: len(p[1].token_ids),
         )
         if self._shares_prefix:
-            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work.scoring.cache_salt)
+            key_of = name_prefixes(self.prefix_cache, self._model, self.info, work)
             return chained_sequences(work, [index for index, _ in ordered], [pair for _, pair in ordered], key_of)
         return [
             Sequence(work, Role.PROMPT, index, pair.token_ids, token_types=pair.token_types) for index, pair in ordered
@@ -162,8 +163,9 @@ class PairRunner(TaskRunner):
     def _raw_scores(self, batch: PackedBatch, pieces: list[int], in_float32: bool) -> Tensor:
         with torch.inference_mode():
             if self._last_rows is not None:
-                with self._last_rows.only(batch.cursor.first):
-                    pooled = self._model.forward(batch, in_float32=in_float32)  # [n, E]
+                first = batch.cursor.first
+                with self._last_rows.only(fill_rows(first)):
+                    pooled = self._model.forward(batch, in_float32=in_float32)[: len(first)]  # [n, E]
             else:
                 pooled = self._head.pool(self._model.forward(batch, in_float32=in_float32), batch, pieces)  # [n, E]
             return self._head.raw_scores(pooled)

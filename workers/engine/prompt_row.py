@@ -53,10 +53,12 @@ class Chainable(Protocol):
         """Places where other requests' prompts may leave this one's beginning."""
 
 
-def name_prefixes(cache: PrefixCache | None, model: ModelRunner, info: ModelInfo, salt: str) -> NamePrefix | None:
-    """How a beginning is found again in the cache; None where the model's keys and values cannot be kept."""
-    if cache is None or not model.keeps_prefixes:
+def name_prefixes(cache: PrefixCache | None, model: ModelRunner, info: ModelInfo, work: Work) -> NamePrefix | None:
+    """How a beginning is found again in the cache; None where the model's keys and values cannot be kept, or must be
+    computed afresh."""
+    if cache is None or not model.keeps_prefixes or work.afresh:
         return None
+    salt = work.scoring.cache_salt
     return lambda token_ids: PrefixKey(info.name, info.generation, salt, token_digest(token_ids))
 
 

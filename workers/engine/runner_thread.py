@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from workers.engine.counters import Counters
+from workers.engine.device_gates import DeviceGates
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Sequence, Work, is_out_of_memory
 
@@ -20,12 +21,14 @@ class RunnerThread:
     def __init__(
         self,
         scheduler: Scheduler,
+        gates: DeviceGates,
         counters: Counters,
         on_done: Callable[[Work], object],
         on_failed: Callable[[Work, Exception], object],
     ) -> None:
         self.running_sequences = 0
         self._scheduler = scheduler
+        self._gates = gates
         self._counters = counters
         self._on_done = on_done
         self._on_failed = on_failed
@@ -67,7 +70,8 @@ class RunnerThread:
     def _run_batch(self, batch: list[Sequence]) -> Exception | None:
         """Whatever goes wrong concerns the requests of this micro-batch; the thread lives on."""
         try:
-            self._run_or_halve(batch)
+            with self._gates.of(batch[0].work.task.info.device):
+                self._run_or_halve(batch)
         except Exception as error:
             logger.exception("A micro-batch of %s sequences failed", len(batch))
             return error

@@ -88,7 +88,7 @@ def run_pooling_self_test(
     flat = np.concatenate(together)
     tolerance = _TOLERANCE[dtype] * max(1.0, float(np.abs(flat).max(initial=0.0)))
     checks: tuple[SelfTestCheck, ...] = (
-        _finite(flat),
+        finite_check(flat),
         SelfTestCheck("order", True, "Not checked: a classifier scores no passage for a query."),
         _same("alone", flat, np.concatenate(alone), tolerance, "alone and with the others", "texts"),
         _same("order_invariance", flat, np.concatenate(reverse[::-1]), tolerance, "in reverse order", "texts"),
@@ -159,11 +159,11 @@ def _report(scores: Scores, spec: ModelSpec, dtype: str, comparisons: tuple[Self
         if spec.check_order
         else SelfTestCheck("order", True, "Not checked: the weights are registered as random.")
     )
-    checks = (_finite(scores), order, *comparisons, *_golden_checks(scores, spec, dtype))
+    checks = (finite_check(scores), order, *comparisons, *_golden_checks(scores, spec, dtype))
     return SelfTestReport(all(check.passed for check in checks), checks, tuple(float(value) for value in scores))
 
 
-def _finite(scores: Scores) -> SelfTestCheck:
+def finite_check(scores: Scores) -> SelfTestCheck:
     count = int(np.isfinite(scores).sum())
     return SelfTestCheck("finite", count == len(scores), f"{count} of {len(scores)} scores are finite numbers.")
 

@@ -17,6 +17,9 @@ EXAMPLES_DIR = ROOT / "examples"
 
 # --- What runs where -------------------------------------------------------------------------------------------------
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), default=embedded.database_url(DATA_DIR))
+# A pooler in transaction mode (PgBouncer) hands each transaction to another connection of the server: a cursor that is
+# kept open between them would be gone.
+DATABASE_POOLED = env.boolean("DATABASE_POOLED", False)
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), default=embedded.redis_url(DATA_DIR))
 WEB_HOST = env.text("WEB_HOST", "127.0.0.1")
 WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
@@ -47,6 +50,8 @@ SYNC_TIMEOUT_MAX_MS = env.integer("SYNC_TIMEOUT_MAX_MS", 120_000, minimum=SYNC_T
 COLD_WAIT_SECONDS = env.integer("COLD_WAIT_SECONDS", 120, minimum=1, maximum=600)
 COLD_WAITERS = env.integer("COLD_WAITERS", 64, minimum=1)  # requests that may wait for one model at once
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
+UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
+TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -111,6 +116,7 @@ DATABASES = {
         # Threads of the web server and the workers live long, so each keeps its connection and checks it before use.
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
+        "DISABLE_SERVER_SIDE_CURSORS": DATABASE_POOLED,
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -124,9 +130,13 @@ STATIC_URL = "/static/"
 STATIC_ROOT = env.folder("STATIC_ROOT", DATA_DIR / "static")
 STATICFILES_DIRS = [ROOT / "static"]
 MEDIA_ROOT = DATA_DIR / "files"
+STORAGES = {
+    "default": env.storage("STORAGE_URL"),
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 FILE_UPLOAD_TEMP_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
-FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.TemporaryFileUploadHandler"]
+FILE_UPLOAD_HANDLERS = ["assay.uploads.UnnamedFileUploadHandler"]
 FILE_UPLOAD_PERMISSIONS = 0o600
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 500

@@ -7,6 +7,7 @@ A variable that is set to the empty string counts as not set.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import secrets as random
@@ -20,6 +21,15 @@ from django.core.exceptions import ImproperlyConfigured
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off"}
 
+# A host that vanished sends no farewell: without these a thread waits for it for a quarter of an hour.
+LINK_PATIENCE = {
+    "connect_timeout": "10",  # seconds
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",  # milliseconds
+}
+S3_OPTIONS = {"endpoint_url", "region_name", "addressing_style"}
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -37,7 +47,8 @@ def _missing(name: str, valid: str) -> ImproperlyConfigured:
 
 
 def given(name: str) -> bool:
-    return _raw(name) is not None
+    """Whether ``name`` is set, by itself or as the path of a file."""
+    return _raw(name) is not None or _raw(f"{name}_FILE") is not None
 
 
 def data_dir() -> Path:
@@ -112,7 +123,8 @@ def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
 
 
 def url(name: str, *, schemes: Collection[str], default: str | None = None) -> str:
-    value = _raw(name) or default
+    """An address, which may hold a password and so may stand in the file that ``NAME_FILE`` names."""
+    value = _raw_or_file(name) or default
     valid = "a URL such as " + " or ".join(f"{scheme}://…" for scheme in schemes)
     if value is None:
         raise _missing(name, valid)
@@ -129,21 +141,27 @@ def url(name: str, *, schemes: Collection[str], default: str | None = None) -> s
 
 def secret(name: str, *, create_in: Path | None = None) -> str:
     """A secret from ``NAME``, from the file that ``NAME_FILE`` names, or from ``create_in/name``, made on first use."""
-    if value := _raw(name):
-        return value
-    if file := _raw(f"{name}_FILE"):
-        try:
-            value = Path(file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise _refuse(
-                f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})"
-            ) from error
-        if not value:
-            raise _refuse(f"{name}_FILE", file, "a file that is not empty")
+    if value := _raw_or_file(name):
         return value
     if create_in is None:
         raise _missing(name, f"a long random text, or the path of a file that holds one in {name}_FILE")
     return _created_once(create_in / name.lower())
+
+
+def _raw_or_file(name: str) -> str | None:
+    """``NAME``, or what the file holds that ``NAME_FILE`` names: an orchestrator hands secrets over as files."""
+    value, file = _raw(name), _raw(f"{name}_FILE")
+    if file is None:
+        return value
+    if value is not None:
+        raise ImproperlyConfigured(f"{name} and {name}_FILE are both set; give one of them.")
+    try:
+        content = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refuse(f"{name}_FILE", file, f"the path of a readable text file ({error.__class__.__name__})") from error
+    if not content:
+        raise _refuse(f"{name}_FILE", file, "a file that is not empty")
+    return content
 
 
 def _created_once(path: Path) -> str:
@@ -178,7 +196,7 @@ def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
 def postgres(address: str) -> dict[str, Any]:
     """The parts of a PostgreSQL URL as Django wants them; the query's members become connection options."""
     parts = urlsplit(address)
-    options = dict(parse_qsl(parts.query))
+    options = {**LINK_PATIENCE, **dict(parse_qsl(parts.query))}
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
@@ -197,6 +215,37 @@ def celery_broker(address: str) -> str:
         return address
     database = dict(parse_qsl(parts.query)).get("db", "0")
     return f"redis+socket://{parts.path}?virtual_host={database}"
+
+
+def storage(name: str) -> dict[str, Any]:
+    """Where uploaded files lie, as a member of Django's STORAGES: in ``MEDIA_ROOT``, or in ``s3://bucket/prefix``.
+
+    ``NAME_ACCESS_KEY`` and ``NAME_SECRET_KEY`` (or their files) are the bucket's; without them the host's role counts.
+    """
+    if not given(name):
+        return {"BACKEND": "django.core.files.storage.FileSystemStorage"}
+    parts = urlsplit(url(name, schemes=("s3",)))
+    options = dict(parse_qsl(parts.query))
+    if not parts.hostname or parts.username or not options.keys() <= S3_OPTIONS:
+        valid = f"s3://bucket/prefix with no more than {', '.join(sorted(S3_OPTIONS))} behind the question mark"
+        raise _refuse(name, f"s3://{parts.hostname or ''}…", valid)
+    if importlib.util.find_spec("storages") is None:
+        raise ImproperlyConfigured(f"{name} needs django-storages; `pip install 'assay[storage]'`, or unset {name}.")
+    access_key, secret_key = _raw_or_file(f"{name}_ACCESS_KEY"), _raw_or_file(f"{name}_SECRET_KEY")
+    if (access_key is None) != (secret_key is None):
+        raise ImproperlyConfigured(f"{name}_ACCESS_KEY and {name}_SECRET_KEY belong together; give both or neither.")
+    return {
+        "BACKEND": "storages.backends.s3.S3Storage",
+        "OPTIONS": {
+            **options,
+            "bucket_name": parts.hostname,
+            "location": parts.path.strip("/"),
+            "access_key": access_key,
+            "secret_key": secret_key,
+            "file_overwrite": False,
+            "max_memory_size": 8 << 20,  # what is larger is read by way of a temporary file
+        },
+    }
 
 
 def for_child(changes: Mapping[str, str]) -> dict[str, str]:

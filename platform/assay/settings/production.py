@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from assay.settings import env
 from assay.settings.base import *  # noqa: F403
+from assay.settings.base import STORAGES
 
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"))
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"))
@@ -21,7 +22,4 @@ CSRF_COOKIE_SECURE = True
 # Only where a proxy that overwrites the header stands in front; anywhere else a client could claim TLS.
 if env.boolean("TRUST_X_FORWARDED_PROTO", False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
-}
+STORAGES = {**STORAGES, "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"}}

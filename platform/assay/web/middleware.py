@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from uuid_utils.compat import uuid7
 from assay import health, metrics
 from assay.api.errors import json_error
 from assay.errors import AssayError
+
+logger = logging.getLogger(__name__)
 
 USABLE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -96,5 +99,8 @@ class MetricsMiddleware:
         route = (match.view_name or match.route or "unnamed") if match else "unknown"
         method = request.method if request.method in metrics.METHODS else "other"
         metrics.http_requests.labels(route, method, str(response.status_code)).inc()
-        metrics.http_seconds.labels(route).observe(time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        metrics.http_seconds.labels(route).observe(seconds)
+        if match:  # the route, not the path: what people search for stays out of the log; static files too
+            logger.info("%s %s: %s in %.3f s", request.method, route, response.status_code, seconds)
         return response

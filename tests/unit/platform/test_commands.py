@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -41,15 +40,6 @@ def test_create_token_says_what_it_cannot_do(arguments: list[str], message: str)
     with pytest.raises(CommandError, match=message):
         output_of("create_token", "--name", "ci", *arguments)
     assert not ApiToken.objects.exists()
-
-
-def test_doctor_names_what_is_wrong(capsys: pytest.CaptureFixture[str], settings: Any) -> None:
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    out = io.StringIO()
-    with pytest.raises(CommandError, match="2 of 4 parts have a problem"):
-        call_command("doctor", stdout=out, no_color=True)
-    lines = {line.split()[0]: line.split()[1] for line in out.getvalue().splitlines()}
-    assert lines == {"database": "ok", "redis": "problem", "disk": "ok", "workers": "problem"}
 
 
 def test_tokens_are_revoked_in_the_admin(client: Client, admin: User, team: Team) -> None:

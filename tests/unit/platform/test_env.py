@@ -122,7 +122,7 @@ def test_peppers_refuse_and_do_not_show_them(monkeypatch: pytest.MonkeyPatch, gi
 def test_postgres_url_parts() -> None:
     parts = env.postgres("postgresql://me:p%40ss@db.example:6543/assay?sslmode=require")
     assert parts["USER"] == "me" and parts["PASSWORD"] == "p@ss" and parts["HOST"] == "db.example"
-    assert parts["PORT"] == "6543" and parts["NAME"] == "assay" and parts["OPTIONS"] == {"sslmode": "require"}
+    assert parts["PORT"] == "6543" and parts["NAME"] == "assay" and parts["OPTIONS"]["sslmode"] == "require"
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,59 @@ def test_postgres_url_parts() -> None:
 )
 def test_celery_broker(given: str, expected: str) -> None:
     assert env.celery_broker(given) == expected
+
+
+S3 = "s3://texts/assay/files?endpoint_url=https://store.example&region_name=eu"
+
+
+def test_addresses_may_be_files_as_secrets_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql://assay:pw@db:5432/assay\n")
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setenv("DATABASE_URL_FILE", str(tmp_path / "url"))
+    assert env.given("DATABASE_URL")
+    assert env.postgres(env.url("DATABASE_URL", schemes=("postgresql",)))["PASSWORD"] == "pw"
+    monkeypatch.setenv("DATABASE_URL", "postgresql://other/assay")
+    with pytest.raises(
+        ImproperlyConfigured, match=r"^DATABASE_URL and DATABASE_URL_FILE are both set; give one of them"
+    ):
+        env.url("DATABASE_URL", schemes=("postgresql",))
+
+
+def test_a_wrong_address_in_a_file_is_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("http://assay:hunter2@db/assay")
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.setenv("REDIS_URL_FILE", str(tmp_path / "url"))
+    with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL is 'http://…'; give a URL such as redis") as raised:
+        env.url("REDIS_URL", schemes=("redis",))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_link_to_the_database_is_given_up_in_time_unless_the_address_says_otherwise() -> None:
+    options = env.postgres("postgresql://db/assay?connect_timeout=3&sslmode=require")["OPTIONS"]
+    assert options == {**env.LINK_PATIENCE, "connect_timeout": "3", "sslmode": "require"}
+
+
+def test_files_lie_in_a_folder_or_in_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.storage("STORAGE_URL") == {"BACKEND": "django.core.files.storage.FileSystemStorage"}
+    monkeypatch.setenv("STORAGE_URL", S3)
+    monkeypatch.setenv("STORAGE_URL_ACCESS_KEY", "key")
+    monkeypatch.setenv("STORAGE_URL_SECRET_KEY", "secret")
+    options = env.storage("STORAGE_URL")["OPTIONS"]
+    assert (options["bucket_name"], options["location"]) == ("texts", "assay/files")
+    assert (options["endpoint_url"], options["region_name"]) == ("https://store.example", "eu")
+    assert (options["access_key"], options["secret_key"]) == ("key", "secret")
+
+
+@pytest.mark.parametrize("given", ["gs://texts", "s3:///files", "s3://key:secret@texts/", "s3://texts?acl=public"])
+def test_a_bucket_that_cannot_be(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("STORAGE_URL", given)
+    with pytest.raises(ImproperlyConfigured, match=r"^STORAGE_URL is .*; give ") as raised:
+        env.storage("STORAGE_URL")
+    assert "secret" not in str(raised.value)
+
+
+def test_half_a_pair_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_URL", S3)
+    monkeypatch.setenv("STORAGE_URL_ACCESS_KEY", "key")
+    with pytest.raises(ImproperlyConfigured, match="belong together"):
+        env.storage("STORAGE_URL")

@@ -8,7 +8,9 @@ import pytest
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.models import Document, DocumentSet, Judgement, Query
+from scoring.ingest.seen import SeenKeys
+from scoring.models import Document, DocumentSet, Judgement, Query, RunEntry, RunSet
+from scoring.selectors.runs import run_entries
 from scoring.services.imports import set_import, upload_preview
 from tests.unit.scoring.conftest import Upload
 
@@ -154,6 +156,69 @@ def test_queries_and_judgements(upload: Upload) -> None:
     assert "line 2 repeats 'q1' and 'd1'" in refused.value.message
     with pytest.raises(AssayError, match=r"the grade is '1\.5'"):
         upload("judgements", b"query_id,document_id,grade\nq,d,1.5\n")
+
+
+def order(run: RunSet) -> list[str]:
+    return [entry.document_id for entry in run_entries(run_set=run)]
+
+
+def test_a_run_is_ordered_by_rank_or_by_falling_score(upload: Upload) -> None:
+    trec = upload("runs", b"q1 Q0 b 2 5 t\nq1 Q0 a 1 1.5e-3 t\nq0\tQ0\tc\t0\t-2\tt\nq1 Q0 d 2 9 t\n")
+    assert trec.file_format == "trec-run" and order(trec) == ["c", "a", "b", "d"]  # ties in file order
+    assert list(RunEntry.objects.filter(run_set=trec).values_list("rank", "score")) == [
+        (2, 5),
+        (1, 0.0015),
+        (0, -2),
+        (2, 9),
+    ]
+    scores = upload("runs", b"qid,docid,score\nq,a,1\nq,b,2.5\nq,c,1\n")
+    assert order(scores) == ["b", "a", "c"]
+    assert set(RunEntry.objects.filter(run_set=scores).values_list("rank", flat=True)) == {None}
+    ranks = upload(
+        "runs", b'{"query_id": 1, "document_id": 2, "rank": 9}\n{"query_id": 1, "document_id": 3, "rank": 4}\n'
+    )
+    assert order(ranks) == ["3", "2"]
+    unscored = upload("runs", b"query_id\tdocument_id\trank\tscore\nq\ta\t2\t\nq\tb\t1\t0.5\n")
+    assert order(unscored) == ["b", "a"] and unscored.counts["kept"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"q1 Q0 d2 1 nan t", "the score is 'nan'; it must be a finite number"),
+        (b"q1 Q0 d2 1 -inf t", "the score is '-inf'"),
+        (b"q1 Q0 d2 1 high t", "the score is 'high'; it must be a number"),
+        (b"q1 Q0 d2 -1 2.5 t", "the rank is '-1'"),
+        (b"q1 Q0 d2 1.5 2.5 t", "the rank is '1.5'"),
+        (b"q1 Q0 d2 first 2.5 t", "the rank is 'first'"),
+        (b"q1 Q0 d2 9999999999 2.5 t", "from 0 to 2,147,483,647"),
+        (b"q1 Q0 d2 1 2.5", "has 5 fields"),
+        (b"q1 Q0 d1 2 2.5 t", "repeats 'q1' and 'd1'"),
+    ],
+)
+def test_bad_rows_of_a_run(upload: Upload, line: bytes, words: str) -> None:
+    with pytest.raises(AssayError) as refused:
+        upload("runs", b"q1 Q0 d1 1 3.5 t\n" + line + b"\n")
+    (problem,) = refused.value.extra["problems"]
+    assert problem["line"] == 2 and words in problem["message"]
+    run = upload("runs", b"q1 Q0 d1 1 3.5 t\n" + line + b"\n", keep_good_rows=True)
+    assert order(run) == ["d1"] and RunEntry.objects.get(run_set=run).score == 3.5
+
+
+def test_runs_and_judgements_are_told_apart(upload: Upload) -> None:
+    with pytest.raises(AssayError, match=r"The file is TREC judgements .* give a TREC run"):
+        upload("runs", b"q1 0 d1 2\n")
+    with pytest.raises(AssayError, match=r"The file is a TREC run .* give TREC judgements"):
+        upload("judgements", b"q1 Q0 d1 1 3.5 t\n")
+    with pytest.raises(AssayError, match=r"No column for 'rank' or 'score'"):
+        upload("runs", b"query_id,document_id\nq,d\n")
+
+
+def test_many_keys_are_told_apart() -> None:
+    seen = SeenKeys()
+    assert all(seen.add((str(number),)) for number in range(100_000))
+    assert not any(seen.add((str(number),)) for number in range(100_000))
+    assert seen.add(("100000",)) and not seen.add(("100000",))
 
 
 def test_preview_shows_problems_wherever_they_are() -> None:

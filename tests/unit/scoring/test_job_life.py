@@ -13,13 +13,14 @@ from ir_measures import AP, RR, R, nDCG
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.export.results import csv_lines, jsonl_lines, trec_lines
-from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
+from scoring.models import Chunk, Job, QueryResult, ScoringModel, Stage, Transition, Worker
 from scoring.ranking import ScoreBlock
-from scoring.selectors.evaluation import job_evaluate, measures_parse
+from scoring.selectors.evaluation import measures_parse, stage_evaluate
 from scoring.selectors.jobs import job_progress, ranked_documents
 from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
-from scoring.services.finalize import job_finalize, jobs_finalize
+from scoring.services.finalize import jobs_advance, stage_finish
 from scoring.services.jobs import job_cancel, job_submit
+from scoring.services.stages import StagePlan
 from scoring.services.transitions import MoveRefused, transition
 from scoring.services.workers import worker_register
 from scoring.states import ITEM_STATUSES, ChunkCause, ChunkState, ItemStatus, JobState
@@ -40,8 +41,8 @@ def worker(db: None) -> Worker:
 @pytest.fixture
 def job(principal: Principal, model: ScoringModel, upload: Upload) -> Job:
     job, created = job_submit(
-        principal=principal, name="", model=model, document_set=upload("documents", DOCUMENTS),
-        query_set=upload("queries", QUERIES), top_k=20,
+        principal=principal, name="", stages=[StagePlan(model=model, top_k=20)],
+        document_set=upload("documents", DOCUMENTS), query_set=upload("queries", QUERIES),
     )  # fmt: skip
     assert created
     return job
@@ -49,7 +50,7 @@ def job(principal: Principal, model: ScoringModel, upload: Upload) -> Job:
 
 def submit_again(job: Job, principal: Principal, **options: Any) -> tuple[Job, bool]:
     given: dict[str, Any] = {
-        "model": job.model,
+        "stages": [StagePlan(model=job.last_stage.model, top_k=options.pop("top_k", None))],
         "document_set": job.document_set,
         "query_set": job.query_set,
         **options,
@@ -79,34 +80,34 @@ def test_a_job_ends_ranked(job: Job, worker: Worker) -> None:
     run_all(worker)
     job.refresh_from_db()
     assert job.state == JobState.RUNNING and job_progress(job).pairs_done == 140
-    assert jobs_finalize() == 1
+    assert jobs_advance() == 1
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED
     assert job.statistics["pairs"] == {"ok": 138, "truncated": 0, "empty": 2, "failed": 0}
-    first, second = QueryResult.objects.filter(job=job)
+    first, second = QueryResult.objects.filter(stage__job=job)
     ranks = ranked_documents(first, limit=None)
     assert [row.document.external_id for row in ranks[:11]] == [f"d{i}" for i in range(0, 69, 7)] + ["d1"]
     assert (ranks[0].score, ranks[10].score, first.kept) == (2.5, 0.0, 20)
     assert [row.document.position for row in ranked_documents(second, limit=3)] == [60, 61, 62]
     moves = Transition.objects.filter(entity="job", entity_id=str(job.pk)).values_list("to_state", flat=True)
     assert list(moves) == ["queued", "running", "finalizing", "completed"]
-    assert jobs_finalize() == 0
+    assert jobs_advance() == 0
 
 
 def test_finalising_twice_changes_nothing(job: Job, worker: Worker) -> None:
     run_all(worker)
-    stale = Job.objects.get(pk=job.pk)
-    assert job_finalize(Job.objects.get(pk=job.pk))
-    before = list(QueryResult.objects.filter(job=job).values_list("positions", flat=True))
-    assert not job_finalize(stale)
-    assert list(QueryResult.objects.filter(job=job).values_list("positions", flat=True)) == before
+    stale = Stage.objects.get(job=job)
+    assert stage_finish(Stage.objects.get(job=job))
+    before = list(QueryResult.objects.filter(stage__job=job).values_list("positions", flat=True))
+    assert not stage_finish(stale)
+    assert list(QueryResult.objects.filter(stage__job=job).values_list("positions", flat=True)) == before
 
 
 def test_unscored_documents_rank_last_and_stay(job: Job, worker: Worker) -> None:
-    Job.objects.filter(pk=job.pk).update(top_k=None)
+    Stage.objects.filter(job=job).update(top_k=None)
     run_all(worker)
-    jobs_finalize()
-    last = ranked_documents(QueryResult.objects.filter(job=job)[0], limit=None)[-1]
+    jobs_advance()
+    last = ranked_documents(QueryResult.objects.filter(stage__job=job)[0], limit=None)[-1]
     assert (last.rank, last.document.external_id, last.score, last.status) == (70, "d69", None, "empty")
 
 
@@ -130,11 +131,11 @@ def test_only_its_own_faults_use_up_a_chunk(job: Job, worker: Worker) -> None:
     poisoned = Chunk.objects.get(job=job, index=0)
     assert (poisoned.state, poisoned.attempts, poisoned.error) == (ChunkState.FAILED, 3, "worker crashed, 3 times")
     run_all(worker)
-    jobs_finalize()
+    jobs_advance()
     job.refresh_from_db()
     assert job.state == JobState.COMPLETED_WITH_ERRORS
     assert job.statistics["not_scored"] == 128 and job.statistics["failed_chunks"] == 1
-    assert QueryResult.objects.filter(job=job).first().kept == 6  # type: ignore[union-attr]
+    assert QueryResult.objects.filter(stage__job=job).first().kept == 6  # type: ignore[union-attr]
 
 
 def test_cancel_keeps_what_is_done(job: Job, worker: Worker, principal: Principal) -> None:
@@ -144,18 +145,18 @@ def test_cancel_keeps_what_is_done(job: Job, worker: Worker, principal: Principa
     leased = chunk_lease(worker=worker)
     assert leased is not None
     assert job_cancel(principal=principal, job=Job.objects.get(pk=job.pk)).state == JobState.CANCELLING
-    assert jobs_finalize() == 0  # a chunk is still in hand
+    assert jobs_advance() == 0  # a chunk is still in hand
     chunk_give_back(chunk=leased, actor="worker", cause=ChunkCause.RELEASED)
-    assert jobs_finalize() == 1
+    assert jobs_advance() == 1
     job.refresh_from_db()
     assert job.state == JobState.CANCELLED and job.statistics["not_scored"] == 12
     assert job_cancel(principal=principal, job=job).state == JobState.CANCELLED
-    assert QueryResult.objects.filter(job=job).count() == 2
+    assert QueryResult.objects.filter(stage__job=job).count() == 2
 
 
 def test_an_ended_job_cannot_be_cancelled(job: Job, worker: Worker, principal: Principal) -> None:
     run_all(worker)
-    jobs_finalize()
+    jobs_advance()
     with pytest.raises(AssayError, match="nothing left to cancel"):
         job_cancel(principal=principal, job=Job.objects.get(pk=job.pk))
 
@@ -167,11 +168,13 @@ def test_the_plan_of_states_is_enforced(job: Job) -> None:
 
 def test_evaluation_equals_ir_measures_on_the_exported_run(job: Job, worker: Worker, upload: Upload) -> None:
     run_all(worker)
-    jobs_finalize()
+    jobs_advance()
     job.refresh_from_db()
     qrels = "q1 0 d7 2\nq1 0 d1 1\nq1 0 d68 1\nq2 0 d61 1\nq2 0 d0 3\nq9 0 d1 1\nq2 0 d3 -1\n"
-    evaluation = job_evaluate(job, upload("judgements", qrels.encode()), measures=["nDCG@10", "AP", "RR@10", "R@20"])
-    run = list(ir_measures.read_trec_run("".join(trec_lines(job))))
+    evaluation = stage_evaluate(
+        job.last_stage, upload("judgements", qrels.encode()), measures=["nDCG@10", "AP", "RR@10", "R@20"]
+    )
+    run = list(ir_measures.read_trec_run("".join(trec_lines(job.last_stage))))
     judged = [q for q in ir_measures.read_trec_qrels(qrels) if q.query_id in ("q1", "q2") and q.relevance >= 0]
     by_hand = ir_measures.calc_aggregate([nDCG @ 10, AP, RR @ 10, R @ 20], judged, run)
     assert evaluation.means == {str(measure): value for measure, value in by_hand.items()}
@@ -180,12 +183,12 @@ def test_evaluation_equals_ir_measures_on_the_exported_run(job: Job, worker: Wor
 
 def test_exports(job: Job, worker: Worker) -> None:
     run_all(worker)
-    jobs_finalize()
-    lines = list(csv_lines(job))
+    jobs_advance()
+    lines = list(csv_lines(job.last_stage))
     assert len(lines) == 41 and lines[0].startswith("\ufeff")
     assert lines[1] == '"q1","first",1,"d0","\'=SUM(0)",2.5,2.5,"ok","text 0"\r\n'
-    assert '"title": "=SUM(0)"' in next(iter(jsonl_lines(job)))
-    scores = [float(line.split()[4]) for line in trec_lines(job)][:20]
+    assert '"title": "=SUM(0)"' in next(iter(jsonl_lines(job.last_stage)))
+    scores = [float(line.split()[4]) for line in trec_lines(job.last_stage)][:20]
     assert scores == sorted(set(scores), reverse=True)
 
 

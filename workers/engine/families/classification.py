@@ -21,6 +21,7 @@ from transformers import PretrainedConfig
 from workers.engine.forward.heads import Head, classification_head, label_names
 from workers.engine.forward.own_head import PositionwiseHead
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelSpec
 from workers.engine.pooling.encoding import Part
@@ -64,7 +65,7 @@ class ClassPooler:
 
     def __call__(self, hidden: Tensor, batch: PackedBatch, sequences: list[Waiting], chosen: list[int]) -> Pooled:
         with torch.inference_mode():
-            logits = self._head.project(self._head.pool(hidden, batch, chosen).float())  # [N, K]
+            logits = by_rows(self._head.project, self._head.pool(hidden, batch, chosen).float())  # [N, K]
         return Pooled([row.clone() for row in logits], torch.isfinite(logits).all(dim=1).tolist())
 
 

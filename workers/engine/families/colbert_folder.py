@@ -15,6 +15,7 @@ from workers.engine.errors import EngineError
 from workers.engine.families.late_settings import LateSettings, is_stanford, read_late_settings
 from workers.engine.families.sentence_modules import Step, check_transformer, read_modules, read_step
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows
 from workers.engine.loading.architectures import position_limit
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.loading.weights import read_tensors
@@ -59,7 +60,7 @@ class TokenPooler:
 
     def __call__(self, hidden: Tensor, batch: PackedBatch, sequences: list[Sequence], chosen: list[int]) -> Pooled:
         for step in self._steps:
-            hidden = step(hidden)  # [T, E]
+            hidden = by_rows(step, hidden)  # [T, E]
         rows = F.normalize(hidden.float(), dim=-1).to(self._dtype)
         finite = np.logical_and.reduceat(torch.isfinite(rows).all(dim=1).cpu().numpy(), batch.starts_cpu)  # [N]
         parts = rows.split(batch.lengths_cpu)  # N of [n, E]

@@ -25,6 +25,7 @@ from transformers import AutoTokenizer
 
 from workers.engine.errors import EngineError
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelSpec
 from workers.engine.pooling.encoding import Part, SparseVector
@@ -42,7 +43,8 @@ class Linear(NamedTuple):
     bias: Tensor  # [D]
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.weight.to(hidden.dtype), self.bias.to(hidden.dtype))
+        weight, bias = self.weight.to(hidden.dtype), self.bias.to(hidden.dtype)
+        return by_rows(lambda rows: F.linear(rows, weight, bias), hidden)
 
 
 def hybrid_recipe(spec: ModelSpec, checkpoint: Checkpoint) -> Recipe:

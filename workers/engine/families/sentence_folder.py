@@ -15,6 +15,7 @@ from torch import Tensor
 from workers.engine.errors import EngineError
 from workers.engine.families.sentence_modules import Module, Step, check_transformer, read_modules, read_step
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.loading.weights import read_json
 from workers.engine.model_types import ModelSpec, Scale
@@ -78,7 +79,7 @@ class SentencePooler:
         segments = cut_segments(hidden, batch, [self._skipped(sequence) for sequence in sequences])
         vectors = torch.cat([mode(segments) for mode in self._modes], dim=-1)[chosen]  # [n, E]
         for step in self._steps:
-            vectors = step(vectors)
+            vectors = by_rows(step, vectors)
         return Pooled([row.clone() for row in vectors], torch.isfinite(vectors).all(dim=1).tolist())
 
     def _skipped(self, sequence: Sequence) -> int:

@@ -3,8 +3,11 @@
 No mask function is registered under the same name, so transformers builds no mask at all. On CUDA in half precision one
 variable-length call serves the whole row; everywhere else SDPA runs once per group of equal pieces.
 
-Shapes: T tokens, H query heads, J key heads, D head dim, n pieces of length L after a prefix of length P, of whose own
-tokens the first A are keys.
+On the CPU a causal text is computed in blocks of places counted from its beginning, so that a token's numbers are the
+same to the bit wherever the text was cut into pieces.
+
+Shapes: T tokens, T' with those that fill the row up, H query heads, J key heads, D head dim, n pieces of length L after
+a prefix of length P, of whose own tokens the first A are keys.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from workers.engine.forward.packed_batch import Group, PackedBatch
 
 PACKED_ATTENTION = "assay_packed"
 
+_PLACES = 32  # in a block; fewer cost more calls, more compute more that nobody asked for
+
 # What models pass along that does not change the result of one forward without a cache. Anything else that is set
 # (softcap, s_aux, position_bias …) would be ignored silently, so it is refused.
 _HARMLESS = frozenset({
@@ -34,9 +39,9 @@ _HARMLESS = frozenset({
 
 def packed_attention(
     module: nn.Module,
-    query: Tensor,  # [1, H, T, D]
-    key: Tensor,  # [1, J, T, D]
-    value: Tensor,  # [1, J, T, D]
+    query: Tensor,  # [1, H, T', D]
+    key: Tensor,  # [1, J, T', D]
+    value: Tensor,  # [1, J, T', D]
     attention_mask: Tensor | None,
     *,
     packed_batch: PackedBatch,
@@ -46,7 +51,7 @@ def packed_attention(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of every piece to itself and its prefix; returns ``[1, T, H, D]``. ``sliding_window`` is exclusive: |i
+    """Attention of every piece to itself and its prefix; returns ``[1, T', H, D]``. ``sliding_window`` is exclusive: |i
     - j| < w."""
     refused = sorted(name for name, given in others.items() if given is not None and name not in _HARMLESS)
     if refused or attention_mask is not None or dropout:
@@ -54,7 +59,8 @@ def packed_attention(
             "unsupported_attention",
             f"Packed attention cannot honour {refused or 'a mask or dropout'}; run this model padded.",
         )
-    keys, values = keep_and_extend(module, key[0], value[0], packed_batch)
+    count = len(packed_batch.token_ids)  # behind them the row is filled up
+    keys, values = keep_and_extend(module, key[0, :, :count], value[0, :, :count], packed_batch)
     causal = bool(getattr(module, "is_causal", True)) if is_causal is None else is_causal
     half = query.dtype in (torch.float16, torch.bfloat16)
     attend = (
@@ -66,7 +72,7 @@ def packed_attention(
         and not (packed_batch.narrowed and (causal or sliding_window is not None))  # distances would be counted wrongly
         else _grouped
     )
-    return attend(query[0], keys, values, packed_batch, causal, sliding_window, scaling)[None], None  # [1, T, H, D]
+    return attend(query[0], keys, values, packed_batch, causal, sliding_window, scaling)[None], None  # [1, T', H, D]
 
 
 def _varlen(
@@ -89,19 +95,44 @@ def _grouped(
 ) -> Tensor:
     # Only equal lengths share a call: similar ones padded under a mask took longer than a call each (8 texts of 230 to
     # 255 tokens, 12 heads: 19 against 16 ms).
-    heads, tokens, head_dim = query.shape
+    heads, rows, head_dim = query.shape
     if len(key) != heads:
         key, value = (x.repeat_interleave(heads // len(x), dim=0) for x in (key, value))  # [H, T, D]
-    out = query.new_empty(tokens, heads, head_dim)
+    out = query.new_empty(rows, heads, head_dim)
+    out[len(batch.token_ids) :] = 0
     for group in batch.groups_cpu:
-        mask = _mask(group, causal, window, query.device)
-        attended = F.scaled_dot_product_attention(
-            _own(query, group), _with_prefix(key, group), _with_prefix(value, group),
-            attn_mask=mask, is_causal=causal and mask is None, scale=scale,
-        )  # [n, H, L, D]  # fmt: skip
+        given = _own(query, group), _with_prefix(key, group), _with_prefix(value, group)
+        if causal and query.device.type == "cpu" and group.attended == group.length:
+            attended = _by_places(*given, group.prefix_length, window, scale)  # [n, H, L, D]
+        else:
+            mask = _mask(group, causal, window, query.device)
+            attended = F.scaled_dot_product_attention(
+                *given, attn_mask=mask, is_causal=causal and mask is None, scale=scale
+            )
         end = group.start + group.count * group.length
         out[group.start : end].view(group.count, group.length, heads, head_dim).copy_(attended.transpose(1, 2))
     return out
+
+
+def _by_places(
+    query: Tensor, key: Tensor, value: Tensor, prefix: int, window: int | None, scale: float | None
+) -> Tensor:
+    """``query [n, H, L, D]`` behind P places, ``key`` and ``value [n, H, P + L, D]``. A block of places takes the keys
+    up to its own end, whichever pieces they are of: the shapes that choose SDPA's kernels are those of the places."""
+    total = key.shape[2]
+    before, behind = prefix % _PLACES, -total % _PLACES
+    query = F.pad(query, (0, 0, before, behind))
+    key, value = (F.pad(x, (0, 0, 0, behind)) for x in (key, value))
+    places = torch.arange(total + behind)
+    blocks = []
+    for block in places[prefix - before :].split(_PLACES):
+        end = int(block[-1]) + 1
+        distance = block[:, None] - places[:end]  # [_PLACES, end]
+        mask = (distance >= 0) & (distance < (window or end))
+        rows = query[:, :, block[0] - prefix + before : end - prefix + before]
+        attended = F.scaled_dot_product_attention(rows, key[:, :, :end], value[:, :, :end], attn_mask=mask, scale=scale)
+        blocks.append(attended)
+    return torch.cat(blocks, dim=2)[:, :, before : before + total - prefix]
 
 
 def _own(x: Tensor, group: Group) -> Tensor:

@@ -20,6 +20,7 @@ from transformers.modeling_layers import GenericForSequenceClassification
 
 from workers.engine.errors import EngineError
 from workers.engine.forward.packed_batch import PackedBatch
+from workers.engine.forward.steady_rows import by_rows
 from workers.engine.forward.vocabulary import cap_logits
 from workers.engine.loading.architectures import final_softcap
 
@@ -36,7 +37,7 @@ class Head:
 
     def raw_scores(self, pooled: Tensor) -> Tensor:
         """``[n, E]`` to float32 ``[n]``."""
-        logits = self.project(pooled.float())  # [n, K]
+        logits = by_rows(self.project, pooled.float())  # [n, K]
         positive = logits[:, self.positive]
         if logits.shape[1] == 1 or not self.exclusive:
             return positive

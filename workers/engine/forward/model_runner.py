@@ -1,15 +1,17 @@
 """One forward pass: packed where the model was proven to keep its pieces apart, padded and length-sorted where not.
 
-Shapes: T tokens on the row, N pieces, E hidden.
+Shapes: T tokens on the row, T' with those that fill it up, N pieces, E hidden.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
@@ -18,7 +20,8 @@ from workers.engine.errors import EngineError
 from workers.engine.forward.attention import PACKED_ATTENTION
 from workers.engine.forward.kept_prefix import KeptPrefix
 from workers.engine.forward.packed_batch import PackedBatch, Piece, pack
-from workers.engine.loading.architectures import position_offset
+from workers.engine.forward.steady_rows import BLOCK, filled
+from workers.engine.loading.architectures import position_limit, position_offset
 
 _WASTE = 1.25  # a padded batch ends where the longest piece would exceed the shortest by more than this
 # Another piece leaking in moves hidden states by some per cent at least; rounding stays far below (relative error of
@@ -37,6 +40,7 @@ class ModelRunner:
         self.execution = "padded"
         self.keeps_prefixes = False
         self._offset = position_offset(model.config)
+        self._position_limit = position_limit(model.config)
         self._pad_id = int(getattr(model.config, "pad_token_id", None) or 0)
         self._parameters = inspect.signature(model.forward).parameters.keys()
 
@@ -84,19 +88,20 @@ class ModelRunner:
         return run(batch, in_float32=in_float32)
 
     def _packed(self, batch: PackedBatch, *, in_float32: bool = False) -> Tensor:
+        count = len(batch.token_ids)
+        behind = (0, filled(count, self.device) - count)  # rows that are no piece's
         inputs = {
-            "input_ids": batch.token_ids[None],  # [1, T]
-            "position_ids": batch.positions[None],  # [1, T]
+            "input_ids": F.pad(batch.token_ids, behind, value=self._pad_id)[None],  # [1, T']
+            "position_ids": F.pad(batch.positions, behind, value=self._offset)[None],  # [1, T']
             "packed_batch": batch,
         }
         if batch.token_types is not None:
-            inputs["token_type_ids"] = batch.token_types[None]  # [1, T]
-        return self._call(inputs, in_float32)[0]  # [T, E]
+            inputs["token_type_ids"] = F.pad(batch.token_types, behind)[None]  # [1, T']
+        return self._call(inputs, in_float32)[0, :count]  # [T, E]
 
     def _padded(self, batch: PackedBatch, *, in_float32: bool = False) -> Tensor:
         rows: dict[int, Tensor] = {}
-        for members in _similar_lengths(batch.lengths_cpu):
-            length = max(batch.lengths_cpu[i] for i in members)
+        for members, length in self._paddings(batch.lengths_cpu):
             token_ids = torch.full((len(members), length), self._pad_id)
             mask = torch.zeros((len(members), length), dtype=torch.long)
             for row, i in enumerate(members):
@@ -115,6 +120,16 @@ class ModelRunner:
             hidden = self._call(inputs, in_float32)  # [n, L, E]
             rows |= {i: hidden[row, : batch.lengths_cpu[i]] for row, i in enumerate(members)}
         return torch.cat([rows[i] for i in range(len(rows))])  # [T, E]
+
+    def _paddings(self, lengths: tuple[int, ...]) -> Iterator[tuple[list[int], int]]:
+        """Which pieces are padded to what length; on the CPU a piece's own length alone decides that."""
+        if self.device.type != "cpu":
+            for members in _similar_lengths(lengths):
+                yield members, max(lengths[i] for i in members)
+            return
+        padded = [max(n, min(-(-n // BLOCK) * BLOCK, self._position_limit or math.inf)) for n in lengths]
+        for length in sorted(set(padded)):
+            yield [i for i, n in enumerate(padded) if n == length], int(length)
 
     def _call(self, inputs: dict[str, Any], in_float32: bool) -> Tensor:
         if "use_cache" in self._parameters:

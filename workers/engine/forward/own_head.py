@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from workers.engine.errors import EngineError
+from workers.engine.forward.steady_rows import fill_rows
 
 
 class PositionwiseHead:
@@ -35,7 +36,7 @@ class PositionwiseHead:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """``[T, E]`` to the head's ``[T, K]``; computed in the dtype of ``hidden``, with widened weights if needed."""
-        inputs: dict[str, Any] = {"inputs_embeds": hidden[None]}
+        inputs: dict[str, Any] = {"inputs_embeds": fill_rows(hidden)[None]}
         with torch.inference_mode():
             if hidden.dtype == self._dtype:
                 logits: Tensor = self._module(**inputs).logits
@@ -46,7 +47,7 @@ class PositionwiseHead:
                     if tensor.is_floating_point()
                 }
                 logits = functional_call(self._module, widened, kwargs=inputs, tie_weights=False).logits
-        return logits[0]  # [T, K]
+        return logits[0, : len(hidden)]  # [T, K]
 
 
 class _Given(nn.Module):

@@ -16,6 +16,7 @@ from transformers import PretrainedConfig as Config
 from transformers.utils import logging as transformers_logging
 
 from workers.engine.config import EngineConfig
+from workers.engine.device_gates import DeviceGates
 from workers.engine.errors import EngineError
 from workers.engine.families.late_settings import read_late_settings
 from workers.engine.families.sentence_modules import sentence_config, transformer_folder
@@ -64,8 +65,9 @@ class Checkpoint:
     identity: str  # of all that decides what a text becomes: contents and settings; the same in every process
 
 
-def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
-    """Read, check and place one model; raises ``EngineError`` that says what the folder lacks."""
+def load_checkpoint(spec: ModelSpec, config: EngineConfig, gates: DeviceGates | None = None) -> Checkpoint:
+    """Read, check and place one model; raises ``EngineError`` that says what the folder lacks. Its forward passes go
+    through ``gates``, where others run on the same devices."""
     if not spec.folder.is_dir():
         raise EngineError(
             "checkpoint_not_found",
@@ -96,12 +98,13 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig) -> Checkpoint:
         raise EngineError("checkpoint_unreadable", f"{folder} could not be loaded as {spec.kind}: {error}") from error
     model.eval().requires_grad_(False).to(device)
     samples = [sample.ids for sample in tokenizer.encode_surrounded(_SAMPLES, 16)]
-    if model.get_output_embeddings() is not None and spec.kind in (ModelKind.GENERATIVE, ModelKind.CROSS_ENCODER):
-        check_head(model, torch.tensor([samples[0]], device=device))
     body: Any = model.base_model
     runner = ModelRunner(body, device)
     causal = is_causal(model)
-    runner.choose_execution(samples, causal=causal)
+    with (gates or DeviceGates()).of(device):
+        if model.get_output_embeddings() is not None and spec.kind in (ModelKind.GENERATIVE, ModelKind.CROSS_ENCODER):
+            check_head(model, torch.tensor([samples[0]], device=device))
+        runner.choose_execution(samples, causal=causal)
     if spec.dtype == INT8:  # after the comparison, which int8 would blur: a linear layer cannot mix tokens
         quantise_linears(body)
     return Checkpoint(

@@ -18,20 +18,10 @@ from workers.engine.errors import EngineError
 
 def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Path:
     """The folder that holds this content as float32 safetensors with its tokenizer, made now if there is none."""
-    source = folder / gguf_file
-    if not source.is_file():
-        raise EngineError(
-            "checkpoint_not_found", f"{source} does not exist. Name a GGUF file inside the model's folder."
-        )
-    if conversions is None:
-        raise EngineError(
-            "no_conversion_folder",
-            "A GGUF file is converted once and kept, but the engine has no conversion folder. Configure one.",
-        )
-    with source.open("rb") as file:
-        target = conversions / hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    target = _target(folder / gguf_file, conversions)
     if target.is_dir():
         return target
+    conversions = target.parent
     conversions.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=conversions))
     try:
@@ -44,6 +34,26 @@ def as_safetensors(folder: Path, gguf_file: str, conversions: Path | None) -> Pa
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return target
+
+
+def converted_folder(folder: Path, gguf_file: str, conversions: Path | None) -> Path | None:
+    """The same where it was made before, else None."""
+    target = _target(folder / gguf_file, conversions)
+    return target if target.is_dir() else None
+
+
+def _target(source: Path, conversions: Path | None) -> Path:
+    if not source.is_file():
+        raise EngineError(
+            "checkpoint_not_found", f"{source} does not exist. Name a GGUF file inside the model's folder."
+        )
+    if conversions is None:
+        raise EngineError(
+            "no_conversion_folder",
+            "A GGUF file is converted once and kept, but the engine has no conversion folder. Configure one.",
+        )
+    with source.open("rb") as file:
+        return conversions / hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _save_plain(model: PreTrainedModel, folder: Path) -> None:

@@ -38,8 +38,8 @@ _USABLE = {
 }
 
 
-def load_weights(folder: Path, config: PretrainedConfig, kind: ModelKind, dtype: torch.dtype) -> PreTrainedModel:
-    """The body, with a head where the kind has one; weights that would be newly initialised are refused by name."""
+def model_class(config: PretrainedConfig, kind: ModelKind) -> tuple[Any, dict[str, Any]]:
+    """The class of transformers that the kind asks for, and what it is built with."""
     head = _head_for(kind, config)
     auto = _HEADS[head] if head else AutoModel
     if type(config) not in auto._model_mapping:
@@ -48,11 +48,16 @@ def load_weights(folder: Path, config: PretrainedConfig, kind: ModelKind, dtype:
             f"'{config.model_type}' has no {head or 'encoder'} model in transformers, so it cannot be a {kind}. "
             "Register it as another kind or give another checkpoint.",
         )
-    model_class: Any = auto._model_mapping[type(config)]
+    chosen: Any = auto._model_mapping[type(config)]
     # BERT's pooler plays no part in any score but a classifier's; checkpoints saved without it are whole.
-    takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
-    extra = {"add_pooling_layer": False} if takes_pooler else {}
-    model, report = model_class.from_pretrained(
+    takes_pooler = "add_pooling_layer" in inspect.signature(chosen).parameters
+    return chosen, {"add_pooling_layer": False} if takes_pooler else {}
+
+
+def load_weights(folder: Path, config: PretrainedConfig, kind: ModelKind, dtype: torch.dtype) -> PreTrainedModel:
+    """The body, with a head where the kind has one; weights that would be newly initialised are refused by name."""
+    chosen, extra = model_class(config, kind)
+    model, report = chosen.from_pretrained(
         folder,
         config=config,
         dtype=dtype,

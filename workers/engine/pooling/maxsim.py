@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from workers.engine import kernels
+from workers.engine.forward.steady_rows import fill_rows, products
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # [P] indices of queries and [P] of documents
 
@@ -32,6 +33,7 @@ IMAGE_ROWS = 1024  # rows: a block is a whole number of these
 _CHUNK = (
     16  # rows: most chunks lie within one document, so that a sixteenth of the products is left to sort by document
 )
+_NARROW = 256  # dimensions up to which the GEMM sums in one go, as the convolution does
 _FEW = 128  # query rows up to which a GEMM spends more time on copying documents than it gains by it
 
 
@@ -118,13 +120,15 @@ def maxsim_of_blocks(
 
     Blocks are cut by ``rows``, wherever that falls: all but the last have one shape, and a document in two of them has
     its maximum taken twice."""
+    tokens = len(queries)
+    queries = fill_rows(queries)
     best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=queries.device)  # [D, M]
     owner = torch.repeat_interleave(
         torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
     )
     for block, owners in zip(blocks, owner.split(rows), strict=True):
-        _keep_maximum(best, _products(block, queries), owners)
-    scores = _sum_per_query(best, query_lengths)  # [Q, D]
+        _keep_maximum(best, _products(block, queries)[: len(owners)], owners)
+    scores = _sum_per_query(best[:, :tokens], query_lengths)  # [Q, D]
     scores[[n == 0 for n in query_lengths]] = torch.nan
     scores[:, [n == 0 for n in document_lengths]] = torch.nan
     return scores
@@ -134,15 +138,17 @@ def _products(documents: Tensor, queries: Tensor) -> Tensor:
     """``[t, E]`` and ``[M, E]`` to float32 ``[t, M]``.
 
     On the CPU few queries go as the kernels of a 1 × 1 convolution over images with the channels last, which is the
-    same sum: oneDNN multiplies the documents where they lie, while a GEMM copies them into its own order first."""
+    same sum: oneDNN multiplies the documents where they lie, while a GEMM copies them into its own order first. Of more
+    dimensions the two sum in another order, and a score must not depend on which one took it."""
     if documents.device.type != "cpu":
         return (documents @ queries.T).float()
     documents, queries = documents.float(), queries.float()
-    if len(queries) > _FEW or len(documents) % IMAGE_ROWS or not documents.is_contiguous():
-        return documents @ queries.T
+    narrow = documents.shape[1] <= _NARROW and documents.is_contiguous()
+    if len(queries) > _FEW or len(documents) % IMAGE_ROWS or not narrow:
+        return products(documents, queries)
     images = documents.view(-1, IMAGE_ROWS, 1, documents.shape[1]).permute(0, 3, 1, 2)  # [n, E, IMAGE_ROWS, 1], a view
-    products = F.conv2d(images, queries[:, :, None, None])  # [n, M, IMAGE_ROWS, 1], the channels last again
-    return products.permute(0, 2, 3, 1).reshape(len(documents), len(queries))
+    convolved = F.conv2d(images, queries[:, :, None, None])  # [n, M, IMAGE_ROWS, 1], the channels last again
+    return convolved.permute(0, 2, 3, 1).reshape(len(documents), len(queries))
 
 
 def _keep_maximum(best: Tensor, products: Tensor, owners: Tensor) -> None:

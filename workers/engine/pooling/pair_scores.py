@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from workers.engine.errors import EngineError
+from workers.engine.forward.steady_rows import products
 from workers.engine.model_types import Scale
 from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.role import Role
@@ -43,9 +45,17 @@ def dot_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
 
 
 def _products(results: EmbeddingResults, queries: Scores, documents: Scores) -> Scores:
+    """A pair's product is the same to the bit in a matrix, in a list of pairs and alone."""
     if results.pairs is None:
-        return queries @ documents.T
-    return np.einsum("pe,pe->p", queries[results.query_of], documents[results.document_of])
+        return products(torch.from_numpy(queries), torch.from_numpy(documents)).numpy()
+    scores = np.full(len(results.query_of), np.nan, dtype=np.float32)
+    order = np.argsort(results.query_of, kind="stable")
+    borders = np.flatnonzero(np.diff(results.query_of[order])) + 1
+    for own in np.split(order, borders):  # a query's pairs
+        query = queries[results.query_of[own[0]]]
+        partners = documents[results.document_of[own]]
+        scores[own] = products(torch.from_numpy(partners), torch.from_numpy(query[None]))[:, 0].numpy()
+    return scores
 
 
 def sparse_products(results: EmbeddingResults, options: ScoringOptions) -> Scores:
@@ -95,7 +105,8 @@ def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> flo
     if query is None or document is None or not (np.isfinite(query[1]).all() and np.isfinite(document[1]).all()):
         return float("nan")
     _, ours, theirs = np.intersect1d(query[0], document[0], assume_unique=True, return_indices=True)
-    return float(query[1][ours] @ document[1][theirs])
+    shared = query[1][ours] * document[1][theirs]
+    return float(np.cumsum(shared)[-1]) if len(shared) else 0.0  # one by one, as in a matrix
 
 
 def _rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from workers.engine.caches.compression import token_vectors
+from workers.engine.forward.steady_rows import filled as filled_up
 from workers.engine.pooling.encoding import Encoding
 from workers.engine.pooling.maxsim import IMAGE_ROWS, maxsim_of_blocks
 
@@ -30,8 +31,8 @@ def maxsim_where_they_lie(queries: Tensor, query_lengths: list[int], documents: 
 
 
 def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[Tensor]:
-    """Block after block of ``rows`` token vectors, ``[t, E]``, each over the one before it."""
-    buffer = torch.empty(rows, dimensions)
+    """Block after block of ``rows`` token vectors, ``[t, E]``, each over the one before it; the last one filled up."""
+    buffer = torch.zeros(rows, dimensions)
     parts: list[Tensor] = []
     filled = 0
     for document in documents:
@@ -44,7 +45,8 @@ def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[T
             parts.append(document)
             filled += len(document)
     if parts:
-        yield torch.cat(parts, out=buffer[:filled])
+        torch.cat(parts, out=buffer[:filled])
+        yield buffer[: filled_up(filled, buffer.device)]
 
 
 def _vectors(document: Encoding) -> Tensor:

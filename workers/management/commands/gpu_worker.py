@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from assay.schema import schema_wait
 from workers.identity import NameRefused, worker_identity
 from workers.process import WorkerProcess
 from workers.stop_signals import StopSignals
@@ -29,6 +30,8 @@ class Command(BaseCommand):
         stop = StopSignals()
         try:
             with worker_identity(name, folder=settings.DATA_DIR / "workers") as worker_id:
+                if not schema_wait(stopped=lambda: stop.asked):
+                    return
                 worker = WorkerProcess(worker_id=worker_id, name=name, device=device)
                 worker.start()
                 stop.wait()

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from assay.pulse import pulse_beat
+from assay.schema import schema_wait
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
 from workers.stop_signals import StopSignals
@@ -16,7 +19,15 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         stop = StopSignals()
-        loop = Loop("reconciler", Reconciler().tick, seconds=TICK_SECONDS)
+        if not schema_wait(stopped=lambda: stop.asked):
+            return
+        reconciler = Reconciler()
+
+        def step() -> None:
+            reconciler.tick()
+            pulse_beat("reconciler", data_dir=settings.DATA_DIR)
+
+        loop = Loop("reconciler", step, seconds=TICK_SECONDS)
         loop.start()
         stop.wait()
         loop.stop(timeout=8.0)

@@ -1,74 +1,36 @@
-"""Does this installation have what it needs? One line per part; the exit status says whether all are well."""
+"""Does this installation have what it needs? One line per finding; the exit status says whether all are well."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+import json
+from dataclasses import asdict
 from typing import Any
 
-import redis
-from django.apps import apps
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-LEAST_FREE_BYTES = 2 << 30
-
-
-class Problem(Exception):
-    """What is wrong and what to do."""
+from assay.doctor import Finding, Status, examine
 
 
 class Command(BaseCommand):
-    help = "Check the database, Redis, the disk and the workers of this installation."
+    help = (
+        "Check the database, Redis, queues, workers, disk and clock, and say what to do; exit status 1 if one is ill."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="the findings as a JSON list, for a monitor")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        problems = 0
-        for name, check in CHECKS.items():
-            try:
-                self.stdout.write(f"{name:<10}{self.style.SUCCESS('ok')}       {check()}")
-            except (Problem, DatabaseError, redis.RedisError, OSError) as error:
-                problems += 1
-                self.stdout.write(f"{name:<10}{self.style.ERROR('problem')}  {str(error).strip()}")
-        if problems:
-            raise CommandError(f"{problems} of {len(CHECKS)} parts have a problem.")
+        findings = list(examine())
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(finding) for finding in findings], indent=2))
+        else:
+            for finding in findings:
+                self._write(finding)
+        if problems := sum(finding.status is Status.PROBLEM for finding in findings):
+            raise CommandError(f"{problems} of {len(findings)} findings are problems.")
 
-
-def database() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version'), pg_size_pretty(pg_database_size(current_database()))")
-        version, size = cursor.fetchone()
-    executor = MigrationExecutor(connection)
-    if waiting := len(executor.migration_plan(executor.loader.graph.leaf_nodes())):
-        raise Problem(f"{waiting} migrations are not applied; run `manage.py migrate`.")
-    return f"PostgreSQL {version}, {size}, all migrations applied"
-
-
-def message_queue() -> str:
-    with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5) as client:
-        about: dict[str, Any] = client.info()
-    if about["maxmemory_policy"] != "noeviction":
-        raise Problem(
-            f"Redis evicts keys ({about['maxmemory_policy']}): messages would vanish; set maxmemory-policy noeviction."
-        )
-    if not about["aof_enabled"]:
-        raise Problem("Redis keeps nothing over a restart; set appendonly yes.")
-    return f"Redis {about['redis_version']}, {about['used_memory_human']} used, noeviction, append-only file"
-
-
-def disk() -> str:
-    free = shutil.disk_usage(settings.DATA_DIR).free
-    if free < LEAST_FREE_BYTES:
-        raise Problem(f"{settings.DATA_DIR} has {free / 1e9:.1f} GB left; uploads and caches need at least 2 GB.")
-    return f"{free / 1e9:.0f} GB free in {settings.DATA_DIR}"
-
-
-def workers() -> str:
-    ready = apps.get_model("scoring", "Worker").objects.filter(state="ready").count()
-    if not ready:
-        raise Problem("No worker is ready: requests are refused and jobs wait. Start one with `manage.py gpu_worker`.")
-    return f"{ready} ready"
-
-
-CHECKS: dict[str, Callable[[], str]] = {"database": database, "redis": message_queue, "disk": disk, "workers": workers}
+    def _write(self, finding: Finding) -> None:
+        styles = {Status.OK: self.style.SUCCESS, Status.WARNING: self.style.WARNING, Status.PROBLEM: self.style.ERROR}
+        self.stdout.write(f"{finding.part:<13}{styles[finding.status](f'{finding.status:<8}')} {finding.message}")
+        if finding.advice:
+            self.stdout.write(f"{'':<22}→ {finding.advice}")

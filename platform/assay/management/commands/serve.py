@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -17,6 +16,7 @@ from django.db import OperationalError, connection
 from django.urls import reverse
 
 from accounts.one_time import ticket_create
+from assay.database import unreachable
 from assay.supervisor import Platform, PlatformError
 
 
@@ -83,12 +83,7 @@ def database_prepare() -> None:
     try:
         connection.ensure_connection()
     except OperationalError as error:
-        server = urlsplit(settings.DATABASE_URL)
-        why = str(error).splitlines()[0].removeprefix("connection failed: ")
-        raise PlatformError(
-            f"DATABASE_URL names a PostgreSQL at {server.hostname or 'a local socket'}, port {server.port or 5432}, "
-            f"which cannot be used: {why}. Start it or correct the address; with DATABASE_URL unset, Assay starts one."
-        ) from error
+        raise PlatformError(unreachable(error)) from error
     call_command("migrate", verbosity=0)
 
 

@@ -1,0 +1,68 @@
+"""From a registration to a model that was proved fit; what fails leaves nothing behind, neither weights nor entries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from workers.engine.caches.building import Caches
+from workers.engine.candidate import Candidate, Proof
+from workers.engine.config import EngineConfig
+from workers.engine.counters import Counters
+from workers.engine.device_gates import DeviceGates
+from workers.engine.forward.kept_prefix import PrefixCache
+from workers.engine.kinds import build_runner, describe
+from workers.engine.loading.checkpoint import load_checkpoint, resolve_device
+from workers.engine.memory import MemoryMeter, forget_frames, give_memory_back
+from workers.engine.model_types import ModelSpec
+from workers.engine.task_runner import TaskRunner
+
+
+class Loader:
+    """``introduce`` makes a new model known to the engine, which answers with the candidate that it is until proved."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        caches: Caches,
+        prefix_cache: PrefixCache,
+        gates: DeviceGates,
+        counters: Counters,
+        introduce: Callable[[ModelSpec, TaskRunner], Candidate],
+    ) -> None:
+        self._config = config
+        self._caches = caches
+        self._prefix_cache = prefix_cache
+        self._gates = gates
+        self._counters = counters
+        self._introduce = introduce
+
+    def load(self, spec: ModelSpec, generation: int, prove: Proof | None) -> TaskRunner:
+        """Raises what the checkpoint or ``prove`` raises, with the memory of everything given back."""
+        try:
+            return self._load(spec, generation, prove)
+        except BaseException as error:
+            forget_frames(error)
+            give_memory_back()
+            raise
+
+    def _load(self, spec: ModelSpec, generation: int, prove: Proof | None) -> TaskRunner:
+        started = time.monotonic()
+        meter = MemoryMeter(resolve_device(spec.device if spec.device != "auto" else self._config.device))
+        checkpoint = load_checkpoint(spec, self._config, self._gates)
+        info = describe(spec, checkpoint, generation, time.monotonic() - started)
+        task = build_runner(spec, checkpoint, info, self._caches, self._counters)
+        task.prefix_cache = self._prefix_cache
+        meter.note()
+        candidate = self._introduce(spec, task)
+        try:
+            if prove is not None:
+                prove(candidate)
+        except BaseException:
+            task.retired = True
+            raise
+        finally:
+            candidate.dismiss()
+        task.info = replace(task.info, measured_bytes=meter.note())
+        return task
