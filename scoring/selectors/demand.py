@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
-from scoring.models import Chunk, Job, Placement, ScoringModel
+from scoring.models import Chunk, Placement, ScoringModel, Stage
 from scoring.states import SERVING, ChunkState, JobState, ModelState, PlacementState, WorkerState
 
 BACKLOG_SECONDS: Final = 30.0  # of one replica's work: more than that is worth another one
@@ -101,25 +101,24 @@ def _replicas() -> Any:
 
 def _backlogs() -> dict[uuid.UUID, _Backlog]:
     """Chunks of running jobs that nobody has taken yet, in seconds by the pace of the chunks that are done."""
-    waiting = Q(chunks__state=ChunkState.PENDING)
-    jobs = (
-        Job.objects.filter(state__in=RUNNABLE)
+    stages = (
+        Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
         .order_by()
-        .annotate(pending=Count("chunks", filter=waiting))
+        .annotate(pending=Count("chunks", filter=Q(chunks__state=ChunkState.PENDING)))
         .filter(pending__gt=0)
-        .values_list("pk", "model", "pending", "queued_at")
+        .values_list("pk", "model", "pending", "job__queued_at")
     )
     backlogs: dict[uuid.UUID, _Backlog] = defaultdict(_Backlog)
-    for job_id, model_id, pending, queued_at in jobs:
+    for stage_id, model_id, pending, queued_at in stages:
         backlog = backlogs[model_id]
-        backlog.seconds += pending * _chunk_seconds(job_id)
+        backlog.seconds += pending * _chunk_seconds(stage_id)
         backlog.oldest = min(backlog.oldest or queued_at, queued_at)
     return backlogs
 
 
-def _chunk_seconds(job_id: uuid.UUID) -> float:
-    """What one chunk of the job takes a replica, from the first that are done: on the device, not in a queue."""
-    done = Chunk.objects.filter(job=job_id, state=ChunkState.DONE).order_by("index")
+def _chunk_seconds(stage_id: int) -> float:
+    """What one chunk of the stage takes a replica, from the first that are done: on the device, not in a queue."""
+    done = Chunk.objects.filter(stage=stage_id, state=ChunkState.DONE).order_by("index")
     reports = list(done.values_list("report", flat=True)[:PACED_CHUNKS])
     timings = [report.get("timings") or {} for report in reports]
     measured = [sum(timing.get(phase, 0.0) for phase in ("tokenise", "forward", "maxsim")) / 1000 for timing in timings]
