@@ -24,7 +24,7 @@ from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
-from scoring.payloads import SyncReply, SyncRequest
+from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
 BATCH_QUEUE: Final = "batch"
 WORKER_QUEUES: Final = "w."
@@ -209,7 +209,14 @@ def answer_pop(calls: Sequence[SyncRequest], seconds: float) -> tuple[int, Taken
     if popped is None:
         return None
     word = json.loads(popped[1])
-    return keys.index(popped[0]), Taken(**word["taken"]) if "taken" in word else SyncReply.from_json(word)
+    return keys.index(popped[0]), Taken(**word["taken"]) if "taken" in word else reply_read(word)
+
+
+def reply_read(word: dict[str, Any]) -> SyncReply:
+    try:
+        return SyncReply.from_json(word)
+    except PayloadError as error:
+        raise AssayError("unknown_payload", f"The worker's reply cannot be read: {error}", status=503) from error
 
 
 def no_worker(model_name: str, why: str, *, queue: str = BATCH_QUEUE) -> AssayError:

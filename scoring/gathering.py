@@ -25,7 +25,7 @@ from scoring.dispatch import (
     queue_needed,
     worker_queue,
 )
-from scoring.payloads import PayloadError, SyncReply, SyncRequest
+from scoring.payloads import SyncReply, SyncRequest
 
 LOOK_SECONDS: Final = 1.0  # between two looks at who is alive; also the beat of the callers' marks
 WARM_SECONDS: Final = 3.0  # from the news that a worker is ready until it takes what waits
@@ -109,10 +109,7 @@ class Gathering:
         """Wait for one word and act on it, or on its absence. Returns a reply that refuses."""
         now = time.monotonic()
         until = min(self._until(part) for part in waiting)
-        try:
-            heard = answer_pop([part.call for part in waiting], min(until - now, LOOK_SECONDS))
-        except PayloadError as error:
-            raise AssayError("unknown_payload", f"The worker's reply cannot be read: {error}", status=503) from error
+        heard = answer_pop([part.call for part in waiting], min(until - now, LOOK_SECONDS))
         if heard is None:
             self._look(waiting)
             return None

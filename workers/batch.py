@@ -177,7 +177,7 @@ class Batch:
         try:
             model_name = self._model_name(chunk)
             request = chunk_request(chunk, model_name=model_name, cancelled=hand.cancelled)
-            output = self._host.submit(chunk.stage.model_id, request, interactive=False).result()
+            output = self._host.submit(chunk.stage.scorer.pk, request, interactive=False).result()
             block = score_block(chunk, output)
         except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
