@@ -178,13 +178,14 @@ class ItemStatus(TextChoices):
 
 ITEM_STATUSES = tuple(ItemStatus)
 
-_HOLDS = frozenset(HOLD_STATES.values())
-_ENDINGS = frozenset({WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING})
-_GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementState.UNKNOWN})
 RETRIABLE_JOB_STATES = frozenset(
     {JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}
 )
 FINAL_JOB_STATES = RETRIABLE_JOB_STATES | {JobState.COMPLETED}
+
+_HOLDS = frozenset(HOLD_STATES.values())
+_ENDINGS = frozenset({WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING})
+_GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementState.UNKNOWN})
 
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {

@@ -6,12 +6,10 @@ A drift degrades the placement and has the model read again; if it drifts after 
 from __future__ import annotations
 
 import logging
-import math
 import time
 import uuid
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from django.conf import settings
 from django.db.models.functions import Now
 
@@ -75,14 +73,8 @@ class Canary:
 
     def _drift(self, placement: Placement, held: HeldModel) -> str:
         """Why the scores are not those of the registration; empty where they are."""
-        from workers.engine.self_test import golden_check
-
         try:
-            scores = self._engine.self_test(held.spec.name).golden_scores
+            report = self._engine.canary(held.spec.name, golden_scores(placement.model, held.info))
         except EngineError as error:
             return str(error)
-        if not all(map(math.isfinite, scores)):
-            return f"{sum(not math.isfinite(score) for score in scores)} of {len(scores)} scores are no finite numbers."
-        golden = golden_scores(placement.model, held.info)
-        check = golden_check(np.array(scores, np.float32), golden, held.info.dtype) if golden else None
-        return "" if check is None or check.passed else check.detail
+        return "" if report.agrees else report.detail

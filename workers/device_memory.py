@@ -36,14 +36,6 @@ class DeviceMemory:
         """What the driver, or the host, says is free, less the reserve."""
         return max(_free(self.device) - self.reserve_bytes, 0)
 
-    def used_bytes(self) -> int:
-        """What this process holds there; its growth over a load is what the model takes."""
-        if self.device == CPU:
-            return int(psutil.Process().memory_info().rss)
-        import torch
-
-        return int(torch.cuda.memory_allocated(self.device))
-
     def room_bytes(self, claimed_bytes: int) -> int:
         """For one more model beside those that claimed ``claimed_bytes``."""
         return max(min(self.budget_bytes - claimed_bytes, self.free_bytes()), 0)

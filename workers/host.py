@@ -31,7 +31,7 @@ from workers.faults import ModelUnavailable
 from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
-from workers.memory_need import MemoryNeeds, estimated_bytes
+from workers.memory_need import MemoryNeeds
 from workers.self_tests import self_test_next
 from workers.sources import SourceError, model_spec
 from workers.usage import Usage
@@ -71,7 +71,7 @@ class Host:
         self._engine = engine
         self._held = HeldModels(engine)
         self._canary = Canary(engine=engine, worker=worker)
-        self._needs = MemoryNeeds(self.memory.device_class, estimated_bytes)
+        self._needs = MemoryNeeds(self.memory.device_class, lambda spec: engine.estimate(spec).bytes)
         self._loader = Loader(
             engine=engine,
             worker=worker,

@@ -70,7 +70,6 @@ class Loader:
             prove(candidate)
 
         self.loading = True
-        before = self._memory.used_bytes()
         try:
             spec = model_spec(model)
             self._held.free_name(model, spec.name)
@@ -85,16 +84,13 @@ class Loader:
             self._changed()
         held = self._held.put(model, spec, info)
         self._canary.proved(model.pk)
-        measured = (
-            None if first == PlacementState.UPDATING else max(self._memory.used_bytes() - before, info.weight_bytes)
-        )
         facts: dict[str, Any] = {
             "loaded_at": Now(),
             "reloaded": placement.reload_requested,
             "attempt": 0,
             "next_try_at": None,
             "failure_code": "",
-            **self._measured(placement, measured),
+            **self._measured(placement, max(info.measured_bytes, info.weight_bytes)),
             **observed(held),
         }
         self._move(placement, PlacementState.READY, reason="ready", **facts)
@@ -112,15 +108,17 @@ class Loader:
 
         return prove
 
-    def _measured(self, placement: Placement, measured_bytes: int | None) -> dict[str, Any]:
+    def _measured(self, placement: Placement, measured_bytes: int) -> dict[str, Any]:
         """What the model took is what it claims from now on, here and at the next load on this class of device."""
         model = placement.model
-        facts: dict[str, Any] = {"estimated_bytes": model.estimated_bytes}
-        if measured_bytes is not None:
-            model_measured(model=model, device_class=self._memory.device_class, measured_bytes=measured_bytes)
-            facts["measured_bytes"] = measured_bytes
+        model_measured(model=model, device_class=self._memory.device_class, measured_bytes=measured_bytes)
         need = self._needs.of(model)
-        return {**facts, "claimed_bytes": need.bytes, "claim_source": need.source}
+        return {
+            "estimated_bytes": model.estimated_bytes,
+            "measured_bytes": measured_bytes,
+            "claimed_bytes": need.bytes,
+            "claim_source": need.source,
+        }
 
     def _failed(self, placement: Placement, code: str, cause: str) -> str:
         model = placement.model

@@ -13,8 +13,6 @@ from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelSpec
 from workers.sources import SourceError, model_spec
 
-OVERHEAD: Final = 1.05
-BASE_BYTES: Final = 64 << 20
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 
@@ -48,11 +46,6 @@ class MemoryNeeds:
             return self._estimate(model_spec(model))
         except (SourceError, EngineError):
             return None
-
-
-def estimated_bytes(spec: ModelSpec) -> int:
-    weights = [spec.folder / spec.gguf_file] if spec.gguf_file else list(spec.folder.rglob("*.safetensors"))
-    return int(sum(file.stat().st_size for file in weights if file.is_file()) * OVERHEAD) + BASE_BYTES
 
 
 def size(count: int) -> str:

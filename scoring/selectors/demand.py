@@ -101,10 +101,11 @@ def _replicas() -> Any:
 
 def _backlogs() -> dict[uuid.UUID, _Backlog]:
     """Chunks of running jobs that nobody has taken yet, in seconds by the pace of the chunks that are done."""
+    waiting = Q(chunks__state=ChunkState.PENDING)
     stages = (
         Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
         .order_by()
-        .annotate(pending=Count("chunks", filter=Q(chunks__state=ChunkState.PENDING)))
+        .annotate(pending=Count("chunks", filter=waiting))
         .filter(pending__gt=0)
         .values_list("pk", "model", "pending", "job__queued_at")
     )

@@ -87,6 +87,7 @@ def test_the_least_recently_used_is_evicted_and_two_models_do_not_push_each_othe
     with pytest.raises(ModelUnavailable, match=r"needs 1.0 GiB, 0 MiB of 2.0 GiB are free; held by first, third\."):
         rig.host.ensure(second).result(timeout=60)  # evicted a moment ago
     assert held(rig) == {"first", "third"}
+    use(rig, first)
     monkeypatch.setattr(claims, "EVICTED_LATELY", timedelta())
     assert rig.host.ensure(second).result(timeout=60) == "second"
     assert held(rig) == {"first", "second"}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.integration.rig import wait_for
-from tests.integration.running import checked, registered, rerank
+from tests.integration.running import checked, registered
+from tests.integration.test_running_platform import rerank
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
