@@ -232,6 +232,7 @@ def test_a_reload_answers_all_the_time(stack: Stack, rows: Rows) -> None:
 def test_a_large_rerank_is_split_over_the_workers_and_equals_the_whole(stack: Stack, rows: Rows) -> None:
     name = registered(stack.client, "late-split")
     newest = stack.start_worker()
+    wait_for(lambda: len(rows.alive()) == 2, seconds=120, what="the second worker")
     checked(stack.client.post(f"/api/v1/models/{name}/load"))
     ready = (
         "SELECT count(*) FROM scoring_placement p JOIN scoring_scoringmodel m ON m.id = p.model_id "
