@@ -88,6 +88,7 @@ def run() -> None:
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "assay.settings.dev")
+    os.environ |= {"LOG_LEVEL": "WARNING", "HEARTBEAT_SECONDS": "120"}  # nobody is lost while others are measured
     from assay import embedded
     from assay.settings import base, env
 

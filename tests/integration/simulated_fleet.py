@@ -89,6 +89,8 @@ def _started(name: str) -> Worker:
 
 def _claimed(worker: Worker, model: ScoringModel) -> bool:
     """As a worker's host does: take one of the replicas that nobody has, the next one if somebody was faster."""
+    if Placement.objects.filter(model=model, worker=worker).exists():
+        return False
     while unclaimed := list(Placement.objects.filter(model=model, worker=None).order_by("?")[:1]):
         (row,) = unclaimed
         if placement_claim(placement=row, worker=worker, claimed_bytes=GIB, source=MemorySource.ESTIMATED):
