@@ -186,7 +186,7 @@ class Host:
                 failures[row.model_id] = Failure(row.attempt, row.cause, time.monotonic() + pause)
         with self._lock:
             self._failures = failures
-        return mine, unclaimed
+        return sorted(mine, key=lambda row: row.present), unclaimed  # what is to go first: it makes room
 
     def _follow(self, placement: Placement, mine: list[Placement]) -> bool:
         """Bring one model a step nearer to what is wanted of it here. True: that was a load, the rows are old now."""
