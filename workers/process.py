@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
 LOAD_SECONDS: Final = 600.0  # a load is one long step: it may take this long before it counts as stalled
+CONNECT_SECONDS: Final = 5.0  # without Redis there is work enough in the database
 EXIT_REPLACED: Final = 3
 
 
@@ -92,10 +93,10 @@ class WorkerProcess:
             )
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
-        self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
+        self.sync = SyncDesk(host=self.host, worker_name=name)
         indexes = Bm25Indexes(settings.DATA_DIR / "bm25", limit=settings.BM25_INDEX_BYTES)
         self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
-        self.consumer = Consumer(name=name)
+        self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
         # A chunk may hang while the engine gets on with the work of others.
         self.chunk_watchdog = Watchdog(progress=self.batch.slowest, limit=self._patience, last_words=self._stalled)
@@ -103,8 +104,10 @@ class WorkerProcess:
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
+        self.sync.start()
+        self.consumer.start(patience=CONNECT_SECONDS)  # who is called ready gets messages
         worker_started(worker=self.worker)
-        for part in (self.watchdog, self.chunk_watchdog, self.host, self.sync, self.batch, self.consumer):
+        for part in (self.watchdog, self.chunk_watchdog, self.host, self.batch):
             part.start()
         logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
@@ -139,6 +142,7 @@ class WorkerProcess:
 
     def _host_changed(self) -> None:
         self.batch.wake()
+        self.consumer.wake()
 
     def _news(self, news: WorkerNews, before: WorkerNews | None) -> None:
         """What the heartbeat brought back. Whoever is kept from work begins nothing, and says when all is done."""

@@ -18,12 +18,14 @@ UP = (WorkerState.STARTING, WorkerState.READY, WorkerState.STALLED)
 
 @dataclass(frozen=True, slots=True)
 class ReadyPlacement:
-    """A replica that answers requests now. ``in_flight``: requests and chunks there at the worker's last report."""
+    """A replica that answers requests now. ``in_flight``: requests and chunks there at the worker's last report.
+    Those of one ``version`` give the same scores, within the dtype's tolerance."""
 
     id: int
     worker_id: uuid.UUID
     worker_name: str
     in_flight: int
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,16 @@ class PlacementView:
 
 def placements_ready(model: ScoringModel) -> list[ReadyPlacement]:
     """Where a request for ``model`` can be answered now, in a stable order. One query."""
-    rows = _serving(model).order_by("pk").values_list("pk", "worker_id", "worker__name", "in_flight")
-    return [ReadyPlacement(pk, worker_id, name, in_flight) for pk, worker_id, name, in_flight in rows if worker_id]
+    rows = (
+        _serving(model)
+        .order_by("pk")
+        .values_list("pk", "worker_id", "worker__name", "in_flight", "generation", "facts__dtype", "facts__device")
+    )
+    return [
+        ReadyPlacement(pk, worker_id, name, in_flight, f"{generation} {dtype} {str(device).partition(':')[0]}")
+        for pk, worker_id, name, in_flight, generation, dtype, device in rows
+        if worker_id
+    ]
 
 
 def placement_outlook(model: ScoringModel) -> Outlook:

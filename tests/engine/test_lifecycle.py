@@ -205,7 +205,7 @@ class Pause(Gate):
         self.reached = threading.Event()
         self._scheduler: Any = engine._scheduler
         self._note_pace = self._scheduler.note_pace
-        self._scheduler.note_pace = self._pause
+        self._scheduler.note_pace = self._pause  # type: ignore[method-assign,assignment]
 
     def _pause(self, *noted: Any) -> None:
         self._note_pace(*noted)

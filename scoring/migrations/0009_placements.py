@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0010_candidates'),
+        ('scoring', '0008_candidates'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
