@@ -119,7 +119,7 @@ def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) 
     """Its text takes the tokenizer a second or two, which is when the worker that reads it is killed."""
     poison, texts = 1, ["bees make honey", "a " * 500_000, "the bridge is closed", "bread and yeast"]
     model = registered(stack.client, "late-poisoned")
-    job = submitted_texts(stack.client, model, documents=texts, queries=["honey", "bridge"])
+    job = submitted_texts(stack.client, model, documents=texts, queries=["honey"])
     crashes = 0
     give_up = time.monotonic() + 480
     while not failed_documents(rows, job) and time.monotonic() < give_up:
@@ -135,7 +135,7 @@ def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) 
     # Twice, then halves of two and of one. On a slow machine some look like accidents, which count only in a row.
     assert 4 <= crashes <= 8
     ended = finished(stack.client, job)
-    assert (ended["state"], ended["statistics"]["pairs"]["failed"]) == ("completed_with_errors", 2)
+    assert (ended["state"], ended["statistics"]["pairs"]["failed"]) == ("completed_with_errors", 1)
     for result in checked(stack.client.get(f"/api/v1/jobs/{job['id']}/results"))["results"]:
         *scored, last = result["documents"]
         assert (last["index"], last["score"], last["status"], last["error"]) == (1, None, "failed", "worker_crashed")
