@@ -1,37 +1,61 @@
 """The only place that sends Celery messages, by task name: the web never imports a worker's code.
 
-A synchronous call: one message out, then two elements on a private Redis list. The first is the worker's
-acknowledgement, so that a dead queue is told from a slow model within ACK_SECONDS; the second is the reply.
+Each worker has a queue of its own, each model one for whoever holds it. A synchronous call is one message, then two
+elements on a private Redis list: the first says who took it, so that a dead queue is told from a slow model within
+ACK_SECONDS; the second is the reply. While its caller waits, a mark of the caller's lives in Redis. Whoever finds no
+mark drops the call: the caller was answered by somebody else, gave up, or died with its process.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import time
 import uuid
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
 import redis
 from django.conf import settings
+from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
 from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
-SYNC_QUEUE: Final = "sync"
 BATCH_QUEUE: Final = "batch"
+WORKER_QUEUES: Final = "w."
+MODEL_QUEUES: Final = "m."
+IN_FLIGHT: Final = "assay:in-flight:"
 ANSWER_TASK: Final = "workers.answer"
 WAKE_TASK: Final = "workers.wake"
-ACK_SECONDS: Final = 1.5
+ACK_SECONDS: Final = 0.75
 REPLY_TTL_SECONDS: Final = 60
+IN_FLIGHT_TTL_SECONDS: Final = 900  # longer than any caller may wait; each entry ends by its own deadline before
+CALLER_TTL_SECONDS: Final = 10
 SOCKET_SECONDS: Final = 5.0
-ACK: Final = "taken"
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Who took a call: a worker's slot and which of its processes."""
+
+    worker_id: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a message goes and how long it may lie there. ``most``: how many calls may be on this queue at once."""
+
+    queue: str
+    patience: float = ACK_SECONDS
+    most: int | None = None
 
 
 @cache
@@ -42,15 +66,23 @@ def connection() -> redis.Redis:
     )
 
 
-def gone_key(reply_key: str) -> str:
-    """Set when the caller left: the worker then drops the request instead of starting it."""
-    return f"{reply_key}:gone"
+def worker_queue(worker_id: uuid.UUID | str) -> str:
+    return f"{WORKER_QUEUES}{worker_id}"
+
+
+def model_queue(model_id: uuid.UUID | str) -> str:
+    """Read by every worker that holds the model ready, and by no other: nothing sticks to a worker that is loading."""
+    return f"{MODEL_QUEUES}{model_id}"
+
+
+def plain_queue(name: str) -> Queue:
+    """Reached by its name through the default exchange: no binding is left behind in Redis when the queue goes."""
+    return Queue(name, routing_key=name)
 
 
 def clock() -> float:
     """Redis's time in seconds, the clock that web and workers share."""
-    seconds, microseconds = connection().time()
-    return float(seconds) + float(microseconds) / 1e6
+    return _seconds(connection().time())
 
 
 def workers_wake() -> bool:
@@ -63,23 +95,37 @@ def workers_wake() -> bool:
     return True
 
 
-def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
-    """Send ``request`` (its ``reply_key`` and ``deadline`` are filled in here) and wait for the reply.
+def queues_found() -> set[str]:
+    """Queues of workers and models that Redis has anything of: messages, or calls in flight."""
+    names = {key.removeprefix(IN_FLIGHT) for key in connection().scan_iter(count=1000)}
+    return {name for name in names if name.startswith((WORKER_QUEUES, MODEL_QUEUES))}
 
-    Raises AssayError 503 ``no_worker`` when nobody took the message, 504 ``deadline_exceeded`` when the reply is late,
-    503 ``queue_unavailable`` when Redis does not answer.
-    """
-    reply_key = f"assay:reply:{uuid.uuid4().hex}"
+
+def queue_depths() -> dict[str, int]:
+    """Messages that nobody has taken yet, by queue."""
+    queues = [BATCH_QUEUE, *sorted(queues_found())]
+    with connection().pipeline(transaction=False) as pipe:
+        for queue in queues:
+            pipe.llen(queue)
+        return dict(zip(queues, pipe.execute(), strict=True))
+
+
+def queues_delete(names: Sequence[str]) -> int:
+    """Returns how many of them were there."""
+    if not names:
+        return 0
+    connection().delete(*(IN_FLIGHT + name for name in names))
+    return int(connection().delete(*names))
+
+
+# The caller's side
+
+
+@contextmanager
+def queue_needed() -> Iterator[None]:
+    """A message queue that does not answer is a refusal in words."""
     try:
-        call = replace(request, reply_key=reply_key, deadline=clock() + timeout_seconds)
-        app.send_task(
-            ANSWER_TASK,
-            args=[call.to_json()],
-            queue=SYNC_QUEUE,
-            ignore_result=True,
-            retry=False,
-        )
-        return _wait(call, timeout_seconds)
+        yield
     except (redis.RedisError, OperationalError) as error:
         raise AssayError(
             "queue_unavailable",
@@ -89,39 +135,102 @@ def model_call(request: SyncRequest, *, timeout_seconds: float) -> SyncReply:
         ) from error
 
 
-def _wait(call: SyncRequest, timeout_seconds: float) -> SyncReply:
-    give_up = time.monotonic() + timeout_seconds
-    taken = _pop(call.reply_key, min(ACK_SECONDS, timeout_seconds))
-    answer = _pop(call.reply_key, give_up - time.monotonic()) if taken else None
-    if answer is not None:
-        return _read(answer)
-    _leave(call.reply_key)
-    if taken is None and timeout_seconds >= ACK_SECONDS:
-        raise no_worker(call.model_name, f"no worker took the request within {ACK_SECONDS} s")
-    raise AssayError(
-        "deadline_exceeded",
-        f"Model '{call.model_name}' did not answer within {timeout_seconds:g} s. "
-        "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
-        status=504,
-    )
+def loads(queues: Sequence[str]) -> list[int]:
+    """How many pairs callers now wait for, by queue."""
+    with connection().pipeline(transaction=False) as pipe:
+        pipe.time()
+        for queue in queues:
+            pipe.zrange(IN_FLIGHT + queue, 0, -1, withscores=True)
+        now, *entries = pipe.execute()
+    return [sum(int(member.partition(":")[0]) for member, end in members if end > _seconds(now)) for members in entries]
 
 
-def _read(answer: str) -> SyncReply:
+def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncRequest:
+    """Send ``call`` under a new reply key; what is returned names it. ``seconds``: how long its caller may wait.
+
+    Raises AssayError 429 ``too_many_waiting`` when ``target.most`` callers wait there already.
+    """
+    now = clock()
+    call = replace(call, reply_key=f"assay:reply:{uuid.uuid4().hex}", deadline=now + seconds)
+    entries = IN_FLIGHT + target.queue
+    with connection().pipeline(transaction=True) as pipe:
+        pipe.set(caller_key(call.reply_key), "1", ex=CALLER_TTL_SECONDS)
+        pipe.zremrangebyscore(entries, "-inf", now)
+        pipe.zadd(entries, {_entry(call): call.deadline})
+        pipe.expire(entries, IN_FLIGHT_TTL_SECONDS)
+        pipe.zcard(entries)
+        *_, count = pipe.execute()
+    if target.most is not None and count > target.most:
+        call_end(call, target.queue)
+        raise AssayError(
+            "too_many_waiting",
+            f"{target.most} requests wait already for model '{call.model_name}' to be loaded; send this one later.",
+            status=429,
+            retry_after=5,
+            extra={"model": call.model_name, "queue": target.queue},
+        )
+    # Not declared: a list needs no declaration, and declaring would leave a binding for each queue that ever was.
+    # Without Celery's ``expires``: that compares the clocks of two hosts, while the mark above ends by Redis's own.
+    app.send_task(ANSWER_TASK, args=[call.to_json()], queue=target.queue, declare=[], ignore_result=True, retry=False)
+    return call
+
+
+def call_taken(call: SyncRequest, queue: str, by: str) -> None:
+    """What was sent to ``queue`` is from now on a load of the worker's that took it."""
+    with connection().pipeline(transaction=True) as pipe:
+        pipe.zrem(IN_FLIGHT + queue, _entry(call))
+        pipe.zadd(IN_FLIGHT + by, {_entry(call): call.deadline})
+        pipe.expire(IN_FLIGHT + by, IN_FLIGHT_TTL_SECONDS)
+        pipe.execute()
+
+
+def call_end(call: SyncRequest, *queues: str) -> None:
+    """Nobody waits for ``call`` any more: whoever has it drops it."""
+    with connection().pipeline(transaction=True) as pipe:
+        pipe.delete(caller_key(call.reply_key), call.reply_key)
+        for queue in queues:
+            pipe.zrem(IN_FLIGHT + queue, _entry(call))
+        pipe.execute()
+
+
+def callers_stay(calls: Collection[SyncRequest]) -> None:
+    """Renew the marks of calls that somebody waits for."""
+    with connection().pipeline(transaction=False) as pipe:
+        for call in calls:
+            pipe.set(caller_key(call.reply_key), "1", ex=CALLER_TTL_SECONDS)
+        pipe.execute()
+
+
+def answer_pop(calls: Sequence[SyncRequest], seconds: float) -> tuple[int, Taken | SyncReply] | None:
+    """Wait for the next word on any of ``calls``: its place in the list and what was said."""
+    keys = [call.reply_key for call in calls]
+    # A slice is shorter than the socket's own timeout, which so tells a dead server from a slow model.
+    popped: Any = connection().blpop(keys, timeout=min(max(seconds, 0.01), SOCKET_SECONDS / 2))
+    if popped is None:
+        return None
+    word = json.loads(popped[1])
+    return keys.index(popped[0]), Taken(**word["taken"]) if "taken" in word else reply_read(word)
+
+
+def reply_read(word: dict[str, Any]) -> SyncReply:
     try:
-        return SyncReply.from_json(json.loads(answer))
+        return SyncReply.from_json(word)
     except PayloadError as error:
         raise AssayError("unknown_payload", f"The worker's reply cannot be read: {error}", status=503) from error
 
 
-def no_worker(model_name: str, why: str) -> AssayError:
+def no_worker(model_name: str, why: str, *, queue: str = BATCH_QUEUE) -> AssayError:
     return AssayError(
         "no_worker",
-        f"Model '{model_name}' cannot answer now: {why} (queue '{SYNC_QUEUE}'). "
+        f"Model '{model_name}' cannot answer now: {why} (queue '{queue}'). "
         "Start a worker with `manage.py gpu_worker`, or try again shortly.",
         status=503,
         retry_after=5,
-        extra={"model": model_name, "queue": SYNC_QUEUE},
+        extra={"model": model_name, "queue": queue},
     )
+
+
+# The worker's side
 
 
 def reply_send(call: SyncRequest, reply: SyncReply) -> None:
@@ -129,16 +238,23 @@ def reply_send(call: SyncRequest, reply: SyncReply) -> None:
     _push(call.reply_key, json.dumps(reply.to_json(), allow_nan=False))
 
 
-def reply_acknowledge(call: SyncRequest) -> bool:
-    """Tell the caller that its request was taken. False: the caller has left already, do not start."""
-    if connection().exists(gone_key(call.reply_key)):
+def reply_acknowledge(call: SyncRequest, *, worker_id: uuid.UUID, boot_id: uuid.UUID) -> bool:
+    """Tell the caller who took its request. False: nobody waits for it any more, do not start."""
+    if caller_left([call])[0]:
         return False
-    _push(call.reply_key, ACK)
+    _push(call.reply_key, json.dumps({"taken": {"worker_id": str(worker_id), "boot_id": str(boot_id)}}))
     return True
 
 
-def caller_left(call: SyncRequest) -> bool:
-    return bool(connection().exists(gone_key(call.reply_key)))
+def caller_left(calls: Sequence[SyncRequest]) -> list[bool]:
+    with connection().pipeline(transaction=False) as pipe:
+        for call in calls:
+            pipe.exists(caller_key(call.reply_key))
+        return [not present for present in pipe.execute()]
+
+
+def caller_key(reply_key: str) -> str:
+    return f"{reply_key}:caller"
 
 
 def _push(key: str, value: str) -> None:
@@ -148,15 +264,12 @@ def _push(key: str, value: str) -> None:
         pipe.execute()
 
 
-def _pop(key: str, seconds: float) -> str | None:
-    """Wait in slices shorter than the socket's own timeout, which tells a dead server from a slow model."""
-    end = time.monotonic() + seconds
-    while True:
-        left = end - time.monotonic()
-        popped: Any = connection().blpop([key], timeout=min(max(left, 0.01), SOCKET_SECONDS / 2))
-        if popped or left <= SOCKET_SECONDS / 2:
-            return popped[1] if popped else None
+def _entry(call: SyncRequest) -> str:
+    """A call among those in flight, with the pairs that it asks for."""
+    queries = len(call.queries) + len(call.query_ids) if call.pairing == "matrix" else 1
+    return f"{queries * (len(call.documents) + len(call.document_ids))}:{call.reply_key}"
 
 
-def _leave(reply_key: str) -> None:
-    connection().set(gone_key(reply_key), "1", ex=REPLY_TTL_SECONDS)
+def _seconds(time_reply: Any) -> float:
+    seconds, microseconds = time_reply
+    return float(seconds) + float(microseconds) / 1e6

@@ -22,8 +22,7 @@ NO_NEWS: Final = (WorkerState.STARTING, WorkerState.GONE)
 
 def queue_findings() -> Iterator[Finding]:
     """Messages not yet taken, and jobs that nobody works on."""
-    for queue in (dispatch.SYNC_QUEUE, dispatch.BATCH_QUEUE):
-        depth = int(dispatch.connection().llen(queue))
+    for queue, depth in dispatch.queue_depths().items():
         message = f"{depth} messages wait in queue '{queue}'"
         if depth > DEEP_QUEUE:
             advice = "Workers do not keep up: start more of them, or look at the log of one."

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from scoring.models import Chunk, Job, ScoringModel, Worker
+from scoring.selectors.demand import model_demand_seconds
 from scoring.selectors.workers import workers_alive
 from scoring.states import ChunkState, JobState, ModelState, WorkerState
 
@@ -24,14 +25,14 @@ CACHE_GAUGES: Final = frozenset({"bytes", "entries"})
 
 
 class DomainCollector(Collector):
-    """Label sets are closed: states, and the names of workers that are alive. A gone worker's series go with it."""
+    """Label sets are closed: states, models served, workers alive. A gone worker's series go with it."""
 
     def describe(self) -> list[Metric]:
         return []  # asked at registration, when there may be no database yet
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from (*_states(), *_queue(), *_workers())
+            yield from (*_states(), *_queue(), *_demand(), *_workers())
         except DatabaseError:
             return  # /readyz says so; the web's own metrics are answered all the same
 
@@ -63,10 +64,36 @@ def _queue() -> Iterator[Metric]:
     yield GaugeMetricFamily("assay_oldest_queued_job_seconds", "How long the oldest queued job has waited.", value=age)
 
 
+def _demand() -> Iterator[Metric]:
+    """What somebody who starts and stops workers goes by; see docs/placement.md."""
+    families = {
+        "seconds_behind": GaugeMetricFamily(
+            "assay_model_demand_seconds", "What waits, in seconds of the replicas that are ready.", labels=["model"]
+        ),
+        "oldest_seconds": GaugeMetricFamily(
+            "assay_model_oldest_seconds", "How long the oldest work of the model has waited.", labels=["model"]
+        ),
+        "replicas_wanted": GaugeMetricFamily(
+            "assay_model_replicas_wanted",
+            "Replicas that demand and pins need, with or without workers for them.",
+            labels=["model"],
+        ),
+        "replicas_ready": GaugeMetricFamily(
+            "assay_model_replicas_ready", "Replicas that answer requests.", labels=["model"]
+        ),
+    }
+    for name, demand in model_demand_seconds().items():
+        for figure, family in families.items():
+            family.add_metric([name], getattr(demand, figure))
+    yield from families.values()
+
+
 def _workers() -> Iterator[Metric]:
     families: dict[str, Metric] = {}
     for worker in workers_alive():
         _add(families, "worker_memory_bytes", "Resident memory.", worker.memory_bytes, gauge=True, worker=worker.name)
+        budget = worker.memory_budget_bytes
+        _add(families, "worker_memory_budget_bytes", "For models.", budget, gauge=True, worker=worker.name)
         for name, value in worker.statistics.get("engine", {}).items():
             if isinstance(value, dict):
                 for part, number in value.items():

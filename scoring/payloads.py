@@ -127,6 +127,7 @@ class SyncReply:
     best_windows: list[list[int]] | None = None  # chunk_max: [start, end] in each pair's document
     scale: str = ""
     prompt_tokens: int = 0
+    query_tokens: int = 0  # those of prompt_tokens that the queries needed by themselves, whatever the documents
     cached_documents: int = 0
     timings: dict[str, float] = field(default_factory=dict)  # milliseconds: queue, tokenise, forward, maxsim, total
     backend: str = ""

@@ -11,8 +11,11 @@ by check constraint.
     chunk   pending → leased → done | failed;  leased → pending (with a cause);  pending | leased → cancelled
     model   registered → testing → available | rejected;  any but testing → disabled → registered
     set     receiving → ready | failed
-    worker  starting → ready ⇄ stalled;  ready → draining → gone;  any → lost → ready | gone
-    placement (observed)   wanted → loading → warming → ready | failed;  ready → unloading → unloaded → wanted
+    worker  starting → ready ⇄ stalled;  ready → draining → drained → ready | gone;  ready ⇄ maintenance;
+            any → quarantined → ready;  any but maintenance → lost → ready | gone
+    placement   wanted → claimed → loading → warming → ready ⇄ degraded;  any of these → failed → claimed
+                ready | degraded → updating → ready;  ready | degraded → draining → unloaded → wanted
+                any → unknown (its worker is lost) → ready | unloaded
 """
 
 from __future__ import annotations
@@ -97,18 +100,72 @@ class WorkerState(TextChoices):
     READY = "ready"
     STALLED = "stalled"
     DRAINING = "draining"
+    DRAINED = "drained"
+    MAINTENANCE = "maintenance"
+    QUARANTINED = "quarantined"
     LOST = "lost"
     GONE = "gone"
 
 
+class WorkerHold(TextChoices):
+    """What keeps a worker from taking work, until somebody lifts it."""
+
+    DRAIN = "drain"
+    MAINTENANCE = "maintenance"
+    QUARANTINE = "quarantine"
+
+    @property
+    def state(self) -> WorkerState:
+        """The state that it puts a worker in."""
+        return HOLD_STATES[self]
+
+
+HOLD_STATES = {
+    WorkerHold.DRAIN: WorkerState.DRAINING,
+    WorkerHold.MAINTENANCE: WorkerState.MAINTENANCE,
+    WorkerHold.QUARANTINE: WorkerState.QUARANTINED,
+}
+# A worker in one of them takes no work and gives up what it holds.
+HELD_STATES = frozenset({*HOLD_STATES.values(), WorkerState.DRAINED})
+
+
 class PlacementState(TextChoices):
     WANTED = "wanted"
+    CLAIMED = "claimed"
     LOADING = "loading"
     WARMING = "warming"
     READY = "ready"
-    FAILED = "failed"
-    UNLOADING = "unloading"
+    DEGRADED = "degraded"
+    UPDATING = "updating"
+    DRAINING = "draining"
     UNLOADED = "unloaded"
+    FAILED = "failed"
+    UNKNOWN = "unknown", "unknown (worker lost)"
+
+
+# The model answers requests there: while it is updated, the old weights do.
+SERVING = (PlacementState.READY, PlacementState.DEGRADED, PlacementState.UPDATING)
+# On its way to that.
+COMING = (PlacementState.CLAIMED, PlacementState.LOADING, PlacementState.WARMING)
+# What it claimed of the worker's memory counts.
+CLAIMING = (*COMING, *SERVING, PlacementState.DRAINING)
+
+
+class PlacementDemand(TextChoices):
+    """Why a replica is wanted; batch work may evict less than the others."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+    PIN = "pin"
+    PERSON = "person", "somebody asked"
+
+
+class MemorySource(TextChoices):
+    """Where the figure of a claim comes from; the first that is known counts."""
+
+    OVERRIDE = "override", "set by an administrator"
+    MEASURED = "measured", "measured at the last warm-up"
+    ESTIMATED = "estimated", "estimated from the checkpoint"
 
 
 class ItemStatus(TextChoices):
@@ -130,6 +187,10 @@ STOPPABLE_JOB_STATES = frozenset({JobState.SCHEDULED, JobState.QUEUED, JobState.
 TIMED_JOB_STATES = STOPPABLE_JOB_STATES - {JobState.SCHEDULED}  # in which ``complete_within`` runs
 ADMITTED_JOB_STATES = frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING})
 WAITING_JOB_STATES = frozenset({JobState.SCHEDULED, JobState.PAUSED})
+
+_HOLDS = frozenset(HOLD_STATES.values())
+_ENDINGS = frozenset({WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING})
+_GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementState.UNKNOWN})
 
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {
@@ -164,25 +225,28 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     },
     SetState: {SetState.RECEIVING: frozenset({SetState.READY, SetState.FAILED})},
     WorkerState: {
-        WorkerState.STARTING: frozenset({WorkerState.READY, WorkerState.LOST, WorkerState.GONE}),
-        WorkerState.READY: frozenset(
-            {WorkerState.STALLED, WorkerState.DRAINING, WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING}
-        ),
-        WorkerState.STALLED: frozenset({WorkerState.READY, WorkerState.LOST, WorkerState.GONE, WorkerState.STARTING}),
-        WorkerState.DRAINING: frozenset({WorkerState.GONE, WorkerState.LOST, WorkerState.STARTING}),
-        WorkerState.LOST: frozenset({WorkerState.READY, WorkerState.GONE, WorkerState.STARTING}),
+        WorkerState.STARTING: _HOLDS | {WorkerState.READY, WorkerState.LOST, WorkerState.GONE},
+        WorkerState.READY: _HOLDS | _ENDINGS | {WorkerState.STALLED},
+        WorkerState.STALLED: _HOLDS | _ENDINGS | {WorkerState.READY},
+        WorkerState.DRAINING: _HOLDS | _ENDINGS | {WorkerState.READY, WorkerState.DRAINED},
+        WorkerState.DRAINED: _HOLDS | _ENDINGS | {WorkerState.READY},
+        WorkerState.MAINTENANCE: _HOLDS | _ENDINGS - {WorkerState.LOST} | {WorkerState.READY},
+        WorkerState.QUARANTINED: _HOLDS | _ENDINGS | {WorkerState.READY},
+        WorkerState.LOST: _HOLDS | {WorkerState.READY, WorkerState.GONE, WorkerState.STARTING},
         WorkerState.GONE: frozenset({WorkerState.STARTING}),
     },
     PlacementState: {
-        PlacementState.WANTED: frozenset({PlacementState.LOADING, PlacementState.UNLOADED}),
-        PlacementState.LOADING: frozenset({PlacementState.WARMING, PlacementState.FAILED, PlacementState.WANTED}),
-        PlacementState.WARMING: frozenset({PlacementState.READY, PlacementState.FAILED, PlacementState.WANTED}),
-        PlacementState.READY: frozenset(
-            {PlacementState.LOADING, PlacementState.UNLOADING, PlacementState.WANTED, PlacementState.FAILED}
-        ),
-        PlacementState.FAILED: frozenset({PlacementState.LOADING, PlacementState.WANTED, PlacementState.UNLOADED}),
-        PlacementState.UNLOADING: frozenset({PlacementState.UNLOADED, PlacementState.FAILED, PlacementState.WANTED}),
-        PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.LOADING}),
+        PlacementState.WANTED: frozenset({PlacementState.CLAIMED, PlacementState.UNLOADED, PlacementState.UNKNOWN}),
+        PlacementState.CLAIMED: _GIVEN_UP | {PlacementState.LOADING, PlacementState.UNLOADED},
+        PlacementState.LOADING: _GIVEN_UP | {PlacementState.WARMING, PlacementState.UNLOADED},
+        PlacementState.WARMING: _GIVEN_UP | {PlacementState.READY, PlacementState.UNLOADED},
+        PlacementState.READY: _GIVEN_UP | {PlacementState.DEGRADED, PlacementState.UPDATING, PlacementState.DRAINING},
+        PlacementState.DEGRADED: _GIVEN_UP | {PlacementState.READY, PlacementState.UPDATING, PlacementState.DRAINING},
+        PlacementState.UPDATING: _GIVEN_UP | {PlacementState.READY, PlacementState.DEGRADED},
+        PlacementState.DRAINING: _GIVEN_UP | {PlacementState.READY, PlacementState.UNLOADED},
+        PlacementState.FAILED: _GIVEN_UP - {PlacementState.FAILED} | {PlacementState.CLAIMED, PlacementState.UNLOADED},
+        PlacementState.UNKNOWN: frozenset({PlacementState.READY, PlacementState.WANTED, PlacementState.UNLOADED}),
+        PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.CLAIMED}),
     },
 }
 

@@ -102,7 +102,7 @@ def stack() -> Iterator[Stack]:
         "DEVICE": "cpu",
         # Short enough for tests that kill a worker, long enough for a slow machine between two micro-batches.
         "LEASE_SECONDS": "6",
-        "HEARTBEAT_SECONDS": "1",
+        "HEARTBEAT_SECONDS": "2",
         # Tests count on chunks of a certain size, whatever this machine's speed.
         "CHUNK_SECONDS": "0",
     }

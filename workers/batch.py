@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,7 @@ from scoring.services.chunks import (
     worker_label,
 )
 from scoring.services.stages import changed_settings, model_snapshot
-from scoring.states import ChunkCause, ChunkState, ModelState, PlacementState
+from scoring.states import SERVING, ChunkCause, ChunkState, ModelState, PlacementDemand
 from workers.chunk_scoring import ChunkFault, chunk_task, score_block, score_report
 from workers.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
@@ -45,7 +46,7 @@ if TYPE_CHECKING:  # importing it brings torch in
 logger = logging.getLogger(__name__)
 
 LOOPS: Final = 2
-POLL_SECONDS: Final = 3.0
+POLL_SECONDS: Final = 10.0  # the heartbeat tells of new jobs, the host of loaded models
 KEEPER_SECONDS: Final = 1.0
 LOADS_BEFORE_CHUNKS_FAIL: Final = 3
 HOPELESS_AT_ONCE: Final = 50
@@ -84,6 +85,7 @@ class Batch:
         self._in_hand: set[ChunkInHand] = set()
         self._lock = threading.Lock()  # over _in_hand, _emptying and the decision to lease
         self._emptying = False
+        self._held = False
         self._closed = False
         self._loops = [Loop(f"batch-{n + 1}", self._turn, seconds=POLL_SECONDS) for n in range(LOOPS)]
         self._keeper = Loop("lease-keeper", self._keep, seconds=KEEPER_SECONDS)
@@ -104,6 +106,15 @@ class Batch:
         hand = min(list(self._in_hand), key=lambda hand: hand.progress_at, default=None)
         return (hand.token, hand.progress) if hand else None
 
+    def hold(self, held: bool) -> None:
+        """While it is held, lease nothing more; what is in hand stops after its micro-batch and is given back."""
+        with self._lock:
+            changed, self._held = self._held != held, held
+        for hand in list(self._in_hand) if held else ():
+            hand.cancelled.set()
+        if changed and not held:
+            self.wake()
+
     def drain(self, seconds: float) -> None:
         """Lease nothing more, stop after the micro-batch, give the chunks back."""
         self._closed = True
@@ -116,6 +127,8 @@ class Batch:
 
     def _turn(self) -> bool:
         """One chunk from lease to end. Returns whether there was one: then there may be more."""
+        if self._held:
+            return False
         ready, hopeless = self._models()
         if hopeless:
             self._fail(hopeless)
@@ -140,7 +153,7 @@ class Batch:
         for model in ScoringModel.objects.filter(Exists(pending)):
             if model.state in NOT_SERVED:
                 hopeless[model.pk] = f"Model '{model.name}' is not served ({model.get_state_display()})."
-            elif model.state == ModelState.AVAILABLE and (loaded := self._host.ensure(model)).done():
+            elif model.state == ModelState.AVAILABLE and (loaded := self._ensure(model)).done():
                 error = loaded.exception()
                 if error is None:
                     ready.append(model.pk)
@@ -148,11 +161,14 @@ class Batch:
                     hopeless[model.pk] = str(error)
         return ready, hopeless
 
+    def _ensure(self, model: ScoringModel) -> Future[str]:
+        return self._host.ensure(model, demand=PlacementDemand.BATCH)
+
     def _is_hopeless(self, model: ScoringModel, error: ModelUnavailable) -> bool:
         """Nobody can load it: then a job must say so rather than wait for ever."""
         if error.failures < LOADS_BEFORE_CHUNKS_FAIL:
             return False
-        elsewhere = Placement.objects.filter(model=model, state=PlacementState.READY, worker__in=workers_alive())
+        elsewhere = Placement.objects.filter(model=model, state__in=SERVING, worker__in=workers_alive())
         return not elsewhere.exclude(worker=self._worker).exists()
 
     def _fail(self, hopeless: Mapping[uuid.UUID, str]) -> None:
@@ -168,7 +184,7 @@ class Batch:
         """Take the next chunk. One that failed before runs alone, so that a crash is put down to it and to no other."""
         with self._lock:
             suspect = any(hand.chunk.attempts for hand in self._in_hand)
-            if self._closed or (self._in_hand and (suspect or self._emptying)):
+            if self._closed or self._held or (self._in_hand and (suspect or self._emptying)):
                 return None
             chunk = chunk_lease(worker=self._worker, models=ready)
             if chunk is not None and chunk.attempts and self._in_hand:
@@ -206,7 +222,8 @@ class Batch:
     def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
         started = time.monotonic()
         task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
-        output = self._engine.submit(replace(task.request, progressed=hand.progressed)).result()
+        request = replace(task.request, progressed=hand.progressed)
+        output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
         seconds = time.monotonic() - started
         return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
 
@@ -224,7 +241,7 @@ class Batch:
                 f"Model '{model.name}' changed after the job was submitted ({', '.join(different)}); "
                 "submit the job again."
             )
-        loaded = self._host.ensure(model)
+        loaded = self._ensure(model)
         if not loaded.done():
             raise ModelUnavailable("It is being loaded.")
         return loaded.result()

@@ -1,12 +1,11 @@
 """Which models this process holds, and the loop that makes them what their rows say.
 
-Everything that takes time (load, reload, unload, self-test) happens in the host's one thread, so only one load runs
-at a time. Others ask with ``ensure`` and wait on a future; however many wait for a model, it is loaded once.
+Everything that takes time (load, reload, unload, self-test, canary) happens in the host's one thread, so only one load
+runs at a time. Others ask with ``ensure`` and wait on a future; however many wait for a model, it is loaded once.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -15,132 +14,253 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from scoring.models import Placement, ScoringModel, Worker
-from scoring.services.placements import placement_demand, placement_move, placement_observe
-from scoring.states import ModelState, PlacementState
-from workers.engine.errors import EngineError
-from workers.engine.model_types import ModelInfo, ModelSpec
-from workers.faults import ModelFault, ModelUnavailable
+from scoring.services.chunks import worker_label
+from scoring.services.claims import placement_move, placement_observe, placements_used
+from scoring.services.placements import model_demand, placement_want
+from scoring.services.workers import worker_equip
+from scoring.states import COMING, HELD_STATES, SERVING, ModelState, PlacementDemand, PlacementState, WorkerHold
+from workers.canary import Canary
+from workers.claimant import Claimant, by_urgency
+from workers.device_memory import DeviceMemory
+from workers.engine.types import ScoringOutput, ScoringRequest
+from workers.faults import ModelUnavailable
+from workers.held_models import HeldModel, HeldModels
+from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
-from workers.self_tests import golden_scores, model_facts, self_test_next
+from workers.memory_need import MemoryNeeds
+from workers.self_tests import self_test_next
 from workers.sources import SourceError, model_spec
+from workers.usage import Usage
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
-    from workers.engine.candidate import Candidate
 
-logger = logging.getLogger(__name__)
-
-BACK_OFF_SECONDS: Final = 10.0
-BACK_OFF_MAX_SECONDS: Final = 300.0
-POLL_SECONDS: Final = 1.0  # a wake-up reaches one worker only; the others see a change of a row this soon
+BUSY_SECONDS: Final = 1.0  # while something is on its way here, or in use
+WAITING_SECONDS: Final = 3.0  # while a replica waits for room
+IDLE_SECONDS: Final = 10.0  # the heartbeat tells of changes
+DRAIN_SECONDS: Final = 30.0  # for what is in flight when a model is to go
 NOT_TO_BE_HELD: Final = (ModelState.REJECTED, ModelState.DISABLED)
-LEFT_HALF_DONE: Final = (PlacementState.LOADING, PlacementState.WARMING, PlacementState.UNLOADING)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A model in memory, and the generation of its row that it was loaded for."""
-
-    spec: ModelSpec
-    info: ModelInfo
-    generation: int
-
-    def serves(self, model: ScoringModel) -> bool:
-        return self.generation >= model.generation and self.spec.name == model.name
+LEFT_HALF_DONE: Final = (PlacementState.LOADING, PlacementState.WARMING, PlacementState.UPDATING)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """Of the last load, as the placement's row told it."""
+
     count: int
     cause: str
-    generation: int
     next_try: float  # time.monotonic()
 
-    def holds_for(self, model: ScoringModel) -> bool:
-        """A changed model is another try; so is the same one after the pause."""
-        return self.generation == model.generation and self.next_try > time.monotonic()
-
-
-Proof = Callable[["Candidate"], None]  # raises when a freshly loaded model is not fit for use
+    @property
+    def lasts(self) -> bool:
+        return self.next_try > time.monotonic()
 
 
 class Host:
-    def __init__(self, *, engine: Engine, worker: Worker, changed: Callable[[], None]) -> None:
-        """``changed`` is called after every load, good or bad."""
-        self.engine = engine
+    def __init__(
+        self, *, engine: Engine, worker: Worker, changed: Callable[[], None], memory: DeviceMemory | None = None
+    ) -> None:
+        """``changed`` is called after every load, good or bad. Without ``memory``: the worker's device's."""
         self.worker = worker
-        self.loading = False
-        self._changed = changed
+        self.usage = Usage()
+        self.memory = memory or DeviceMemory.of(worker.device)
+        self._engine = engine
+        self._held = HeldModels(engine)
+        self._canary = Canary(engine=engine, worker=worker)
+        self._needs = MemoryNeeds(self.memory.device_class, lambda spec: engine.estimate(spec).bytes)
+        self._loader = Loader(
+            engine=engine,
+            worker=worker,
+            memory=self.memory,
+            needs=self._needs,
+            held=self._held,
+            canary=self._canary,
+            changed=changed,
+        )
+        self._claimant = Claimant(
+            worker=worker, memory=self.memory, needs=self._needs, busy=self.usage.busy, evict=self._evict
+        )
         self._lock = Lock()
-        self._held: dict[uuid.UUID, Held] = {}
         self._waiting: dict[uuid.UUID, Future[str]] = {}
+        self._needed: set[uuid.UUID] = set()
         self._failures: dict[uuid.UUID, Failure] = {}
-        self._used: set[uuid.UUID] = set()
-        self._loop = Loop("host", self._step, seconds=POLL_SECONDS)
-        self.start, self.stop, self.wake = self._loop.start, self._loop.stop, self._loop.wake
+        self._draining: dict[uuid.UUID, float] = {}  # since time.monotonic()
+        self._pause = BUSY_SECONDS
+        self._loop = Loop("host", self._step, seconds=lambda: self._pause)
+        self.stop, self.wake = self._loop.stop, self._loop.wake
 
-    def ensure(self, model: ScoringModel) -> Future[str]:
-        """The engine's name for ``model``, once it is loaded as its row says; ModelUnavailable if it cannot be."""
+    def start(self) -> None:
+        worker_equip(
+            worker=self.worker,
+            device_class=self.memory.device_class,
+            memory_budget_bytes=self.memory.budget_bytes,
+        )
+        self._loop.start()
+
+    def ensure(self, model: ScoringModel, *, demand: PlacementDemand = PlacementDemand.INTERACTIVE) -> Future[str]:
+        """The engine's name for ``model``, once it is loaded as its row says; ModelUnavailable if it cannot be.
+
+        A synchronous request wants it here. Batch work wants it somewhere: ask again for as long as it is not done.
+        """
         with self._lock:
             if (held := self._held.get(model.pk)) and held.serves(model):
-                self._used.add(model.pk)
                 return _resolved(held.spec.name)
-            failure = self._failures.get(model.pk)
-            if failure and failure.holds_for(model):
-                return _failed(ModelUnavailable(failure.cause, failure.count))
-            future = self._waiting.setdefault(model.pk, Future())
+            if (failure := self._failures.get(model.pk)) and failure.lasts:
+                return _refused(ModelUnavailable(failure.cause, failure.count))
+            future: Future[str] = Future()
+            if demand == PlacementDemand.BATCH:
+                self._needed.add(model.pk)
+            else:
+                future = self._waiting.setdefault(model.pk, future)
         self.wake()
         return future
 
+    def submit(self, model_id: uuid.UUID, request: ScoringRequest, *, interactive: bool) -> Future[ScoringOutput]:
+        """To the engine; until it is answered, the model is not evicted."""
+        answer = self._engine.submit(request)
+        self.usage.track(model_id, answer, interactive=interactive)
+        if self._pause > BUSY_SECONDS:
+            self.wake()  # others see the load by the rows
+        return answer
+
+    def serving(self) -> set[uuid.UUID]:
+        """Ids of the models that answer requests here; none while the worker is kept from work."""
+        return set() if self._is_held_back else self._held.ids() - set(self._draining)
+
     def names(self) -> list[str]:
-        return sorted(self.engine.models())
+        return sorted(self._engine.models())
+
+    @property
+    def loading(self) -> bool:
+        return self._loader.loading
+
+    @property
+    def _is_held_back(self) -> bool:
+        return self.worker.state in HELD_STATES
 
     # From here on: the host's thread only.
 
-    def _step(self) -> None:
+    def _step(self) -> bool:
         with self._lock:
-            waiting, used = list(self._waiting), list(self._used)
-            self._used.clear()
-        for model in ScoringModel.objects.filter(pk__in=waiting, state=ModelState.AVAILABLE):
-            placement_demand(model=model, worker=self.worker)
-        mine = Placement.objects.filter(worker=self.worker)
-        if used:
-            mine.filter(model__in=used).update(used_at=Now())
-        placements = list(mine.select_related("model", "worker"))
-        for placement in placements:
-            self._follow(placement)
-        for model_id in self._held.keys() - {placement.model_id for placement in placements}:
-            self._release(model_id)  # the model's row is gone
-        self._settle(waiting)
-        if not self._loop.stopping:
-            self_test_next(self)
+            waiting, needed = set(self._waiting), set(self._needed)
+            self._needed.clear()
+        in_flight, interactive = self.usage.report()
+        placements_used(worker=self.worker, in_flight=in_flight, interactive=interactive)
+        if not self._is_held_back:
+            self._ask(waiting, needed)
+        mine, unclaimed = self._rows()
+        loaded = any(self._follow(placement, mine) for placement in mine)
+        if not loaded and not self._is_held_back:
+            loaded = any(self._take(placement, mine) for placement in by_urgency(unclaimed))
+        for model_id in self._held.ids() - {placement.model_id for placement in mine}:
+            self._held.release(model_id)  # the model's row is gone
+        self._settle(waiting, mine)
+        if not loaded and not self._loop.stopping and not self._is_held_back:
+            loaded = self_test_next(self, mine) or self._check_one(mine)
+        self._pause = self._next(mine, unclaimed, bool(in_flight))
+        return loaded
 
-    def _follow(self, placement: Placement) -> None:
-        """Bring one model a step nearer to what is wanted of it here."""
+    def _ask(self, waiting: set[uuid.UUID], needed: set[uuid.UUID]) -> None:
+        asked = waiting | needed
+        for model in ScoringModel.objects.filter(pk__in=asked, state=ModelState.AVAILABLE) if asked else ():
+            if model.pk in waiting:
+                actor = worker_label(self.worker)
+                placement_want(model=model, worker=self.worker, demand=PlacementDemand.INTERACTIVE, actor=actor)
+            else:
+                model_demand(model=model, demand=PlacementDemand.BATCH)
+
+    def _rows(self) -> tuple[list[Placement], list[Placement]]:
+        """This worker's, and those that nobody has claimed. One query."""
+        rows = Placement.objects.filter(Q(worker=self.worker) | Q(worker=None)).select_related("model", "worker")
+        mine: list[Placement] = []
+        unclaimed: list[Placement] = []
+        failures = {}
+        for row in rows.annotate(now=Now()):
+            (mine if row.worker_id else unclaimed).append(row)
+            if row.state == PlacementState.FAILED and row.next_try_at:
+                pause = (row.next_try_at - row.now).total_seconds()
+                failures[row.model_id] = Failure(row.attempt, row.cause, time.monotonic() + pause)
+        with self._lock:
+            self._failures = failures
+        return sorted(mine, key=lambda row: row.present), unclaimed  # what is to go first: it makes room
+
+    def _follow(self, placement: Placement, mine: list[Placement]) -> bool:
+        """Bring one model a step nearer to what is wanted of it here. True: that was a load, the rows are old now."""
         model, held = placement.model, self._held.get(placement.model_id)
-        if placement.state in LEFT_HALF_DONE:  # the database went away in the middle of a step
-            self._move(placement, PlacementState.WANTED, reason="interrupted")
-        if not placement.present or model.state in NOT_TO_BE_HELD:
-            self._drop(placement)
+        self._come_back(placement, held)
+        if self._is_held_back:
+            self._empty(placement)
+        elif not placement.present or model.state in NOT_TO_BE_HELD:
+            self._let_go(placement, PlacementState.UNLOADED, reason="not wanted")
         elif model.state != ModelState.AVAILABLE:
-            return  # its self-test decides
-        elif held is None or placement.state != PlacementState.READY:
-            if self._due(placement):
-                self.bring_in(placement, prove=self._warm_up(model))
+            return False  # its self-test decides
+        elif held is None or placement.state not in SERVING:
+            return self._bring_in_new(placement, mine)
         elif placement.reload_requested > placement.reloaded:
-            self.bring_in(placement, prove=self._warm_up(model))
+            return self._read_again(placement, mine)
         elif not held.serves(model):
-            self._renew(placement, held)
+            return self._renew(placement, held, mine)
+        elif placement.state == PlacementState.DEGRADED and placement.drifts:
+            return self._read_again(placement, mine, after_drift=True)
+        return False
 
-    def _due(self, placement: Placement) -> bool:
+    def _come_back(self, placement: Placement, held: HeldModel | None) -> None:
+        """Rows that a lost connection, or a worker called lost, left behind."""
+        state = placement.state
+        if held and state == PlacementState.DRAINING and placement.present and not self._is_held_back:
+            self._draining.pop(placement.model_id, None)
+            placement_move(placement=placement, to=PlacementState.READY, reason="wanted again", **observed(held))
+        elif held and state in (PlacementState.UPDATING, PlacementState.UNKNOWN):
+            need = self._needs.of(placement.model)
+            claim: dict[str, Any] = {"claimed_bytes": need.bytes, "claim_source": need.source}
+            placement_move(placement=placement, to=PlacementState.READY, reason="back", **claim, **observed(held))
+        elif state == PlacementState.UNKNOWN:
+            placement_move(placement=placement, to=PlacementState.UNLOADED, reason="back", present=False)
+        elif state in LEFT_HALF_DONE:
+            placement_move(placement=placement, to=PlacementState.WANTED, reason="interrupted")
+
+    def _take(self, placement: Placement, mine: list[Placement]) -> bool:
+        """A replica that nobody has claimed yet, if it fits here and nothing of the model is here."""
+        here = any(row.model_id == placement.model_id and row.state != PlacementState.UNLOADED for row in mine)
+        if here or placement.model.state != ModelState.AVAILABLE or not self._claimant.claim(placement, mine):
+            return False
+        self._loader.bring_in(placement, prove=self._loader.warm_up(placement.model))
+        return True
+
+    def _bring_in_new(self, placement: Placement, mine: list[Placement]) -> bool:
         failure = self._failures.get(placement.model_id)
-        backs_off = failure is not None and failure.holds_for(placement.model)
-        return not backs_off or placement.state != PlacementState.FAILED
+        if placement.state == PlacementState.FAILED and failure and failure.lasts:
+            return False
+        return self.try_out(placement, mine, prove=self._loader.warm_up(placement.model)) is not None
 
-    def _renew(self, placement: Placement, held: Held) -> None:
+    def try_out(self, placement: Placement, mine: list[Placement], *, prove: Proof) -> str | None:
+        """Claim memory and load, or read again what serves. Why it failed, nothing, or None: no room."""
+        if placement.state in SERVING:
+            self._make_room_for_both(placement, mine)
+        if placement.state not in SERVING:
+            self._held.release(placement.model_id)
+            if placement.state != PlacementState.CLAIMED and not self._claimant.claim(placement, mine):
+                return None
+        return self._loader.bring_in(placement, prove=prove)
+
+    def _make_room_for_both(self, placement: Placement, mine: list[Placement]) -> None:
+        """The old weights serve while the new ones are read. Where both do not fit, the old ones go first."""
+        if self._needs.of(placement.model).bytes > self._claimant.room(mine):
+            placement_move(placement=placement, to=PlacementState.DRAINING, reason="no room for old and new")
+            self._held.release(placement.model_id)
+            placement_move(placement=placement, to=PlacementState.WANTED, reason="no room for old and new")
+
+    def _read_again(self, placement: Placement, mine: list[Placement], *, after_drift: bool = False) -> bool:
+        cause = self.try_out(placement, mine, prove=self._loader.warm_up(placement.model))
+        if cause and after_drift:
+            self._canary.drifted(placement, cause)
+        return cause is not None
+
+    def _renew(self, placement: Placement, held: HeldModel, mine: list[Placement]) -> bool:
         """The row changed. A toggle comes into force in place; anything else is a load."""
         model = placement.model
         try:
@@ -149,137 +269,86 @@ class Host:
             spec = None
         same_weights = held.info.revision == model.revision
         if spec and same_weights and replace(held.spec, gpu_maxsim=spec.gpu_maxsim) == spec:
-            info = self.engine.configure(spec.name, gpu_maxsim=spec.gpu_maxsim)
-            self._hold(model, spec, info)
-            placement_observe(placement=placement, **observed(model, info))
-        else:
-            self.bring_in(placement, prove=self._warm_up(model))
+            info = self._engine.configure(spec.name, gpu_maxsim=spec.gpu_maxsim)
+            placement_observe(placement=placement, **observed(self._held.put(model, spec, info)))
+            return False
+        return self._read_again(placement, mine)
 
-    def bring_in(self, placement: Placement, *, prove: Proof) -> str:
-        """Load the model of ``placement`` and have it proved. Returns the sentence that says why it failed, or nothing.
+    def _empty(self, placement: Placement) -> None:
+        """The worker is kept from work. What is pinned to one under maintenance, or about to restart, comes back."""
+        stays = self.worker.hold in ("", WorkerHold.MAINTENANCE) and placement.present
+        if not stays:
+            self._let_go(placement, PlacementState.UNLOADED, reason=f"worker {self.worker.state}", present=False)
+        elif placement.state in (*COMING, *SERVING, PlacementState.DRAINING):
+            self._let_go(placement, PlacementState.WANTED, reason=f"worker {self.worker.state}")
 
-        While weights are read again and proved, the old ones serve; if the new ones are not fit, they go on doing so.
-        """
-        model = placement.model
-        if not self._move(placement, PlacementState.LOADING, reason="load"):
-            return "Its placement was changed by another process meanwhile."
+    def _let_go(self, placement: Placement, to: PlacementState, *, reason: str, **fields: Any) -> None:
+        """Unload, once what is in flight has been answered."""
+        if placement.state in SERVING:
+            placement_move(placement=placement, to=PlacementState.DRAINING, reason=reason)
+        if placement.state == PlacementState.DRAINING:
+            since = self._draining.setdefault(placement.model_id, time.monotonic())
+            if placement.model_id in self.usage.busy() and time.monotonic() - since < DRAIN_SECONDS:
+                return
+        self._held.release(placement.model_id)
+        self._canary.forget(placement.model_id)
+        self._draining.pop(placement.model_id, None)
+        if placement.state != to:
+            placement_move(placement=placement, to=to, reason=reason, **fields)
 
-        def warm_up(candidate: Candidate) -> None:
-            self._move(placement, PlacementState.WARMING, reason="loaded")
-            prove(candidate)
+    def _evict(self, placement: Placement) -> None:
+        """Idle by the claimant's account: nothing to wait for."""
+        self._let_go(placement, PlacementState.UNLOADED, reason="evicted", present=False, evicted_at=Now())
 
-        self.loading = True
-        try:
-            spec = model_spec(model)
-            self._free_name(model, spec.name)
-            info = self.engine.load(spec, prove=warm_up)
-        except (SourceError, EngineError, ModelFault) as error:
-            return self._failed(placement, str(error))
-        except Exception as error:  # whatever a checkpoint makes a library raise: this model fails, the worker goes on
-            logger.exception("loading %s failed", model.name)
-            return self._failed(placement, f"{type(error).__name__}: {error}")
-        finally:
-            self.loading = False
-            self._changed()
-        self._hold(model, spec, info)
-        self._failures.pop(model.pk, None)
-        facts: dict[str, Any] = {"loaded_at": Now(), "reloaded": placement.reload_requested}
-        self._move(placement, PlacementState.READY, reason="ready", **facts, **observed(model, info))
-        return ""
+    def _check_one(self, mine: list[Placement]) -> bool:
+        """The canary of one idle model. True: look at the rows again, it may have to be read anew."""
+        for placement in mine:
+            held = self._held.get(placement.model_id)
+            settled = placement.state in (PlacementState.READY, PlacementState.DEGRADED) and placement.present
+            idle = placement.model_id not in self.usage.busy()
+            if held and settled and idle and held.serves(placement.model) and self._canary.due(placement.model_id):
+                self._canary.check(placement, held)
+                return True
+        return False
 
-    def _warm_up(self, model: ScoringModel) -> Proof:
-        def prove(candidate: Candidate) -> None:
-            if candidate.info.revision != model.revision:
-                raise ModelFault(f"The files of '{model.name}' changed since the self-test; run it again.")
-            check = candidate.warm_up(golden_scores(model, candidate.info))
-            if check is not None and not check.passed:
-                raise ModelFault(f"{check.detail} Run the self-test again.")
-
-        return prove
-
-    def _failed(self, placement: Placement, cause: str) -> str:
-        model = placement.model
-        logger.warning("model %s failed to load: %s", model.name, cause)
-        held = self._held.get(model.pk)
-        if held and held.serves(model) and self.engine.models().get(held.spec.name) == held.info:
-            if placement.state == PlacementState.LOADING:
-                self._move(placement, PlacementState.WARMING, reason="reload failed")
-            again: dict[str, Any] = {"reloaded": placement.reload_requested, **observed(model, held.info)}
-            self._move(placement, PlacementState.READY, reason="reload failed", **{**again, "cause": cause})
-            return cause
-        self._release(model.pk)
-        self._unload(model.name)
-        before = self._failures.get(model.pk)
-        count = before.count + 1 if before and before.generation == model.generation else 1
-        pause = min(BACK_OFF_SECONDS * 2 ** (count - 1), BACK_OFF_MAX_SECONDS)
-        with self._lock:
-            self._failures[model.pk] = Failure(count, cause, model.generation, time.monotonic() + pause)
-        self._move(placement, PlacementState.FAILED, reason="load failed", cause=cause, generation=0, maxsim_backend="")
-        return cause
-
-    def _settle(self, waiting: list[uuid.UUID]) -> None:
+    def _settle(self, waiting: set[uuid.UUID], mine: list[Placement]) -> None:
         """Answer those who wait for a model, as far as there is an answer."""
-        models = ScoringModel.objects.in_bulk(waiting)
+        models = ScoringModel.objects.in_bulk(list(waiting)) if waiting else {}
+        rows = {placement.model_id: placement for placement in mine}
         for model_id in waiting:
-            model, held, failure = models.get(model_id), self._held.get(model_id), self._failures.get(model_id)
-            if model is None:
-                answer = _failed(ModelUnavailable("The model was deleted."))
-            elif model.state != ModelState.AVAILABLE:
-                why = f"Model '{model.name}' is not served now ({model.get_state_display()})."
-                answer = _failed(ModelUnavailable(why))
-            elif held and held.serves(model):
-                answer = _resolved(held.spec.name)
-            elif failure and failure.generation == model.generation:
-                answer = _failed(ModelUnavailable(failure.cause, failure.count))
-            else:
+            answer = self._answer(models.get(model_id), rows.get(model_id))
+            if answer is None:
                 continue
             with self._lock:
                 future = self._waiting.pop(model_id)
-            if error := answer.exception():
-                future.set_exception(error)
+            if isinstance(answer, str):
+                future.set_result(answer)
             else:
-                future.set_result(answer.result())
+                future.set_exception(answer)
 
-    def _drop(self, placement: Placement) -> None:
-        if placement.state == PlacementState.READY:
-            self._move(placement, PlacementState.UNLOADING, reason="not wanted")
-        self._release(placement.model_id)
-        if placement.state != PlacementState.UNLOADED:
-            self._move(placement, PlacementState.UNLOADED, reason="not wanted", generation=0, maxsim_backend="")
+    def _answer(self, model: ScoringModel | None, placement: Placement | None) -> str | ModelUnavailable | None:
+        if model is None:
+            return ModelUnavailable("The model was deleted.")
+        if model.state != ModelState.AVAILABLE:
+            return ModelUnavailable(f"Model '{model.name}' is not served now ({model.get_state_display()}).")
+        if (held := self._held.get(model.pk)) and held.serves(model):
+            return held.spec.name
+        if self._is_held_back:
+            return ModelUnavailable(f"Worker {self.worker.name} takes no work now ({self.worker.state}).")
+        if placement is not None and placement.state == PlacementState.FAILED:
+            return ModelUnavailable(placement.cause, placement.attempt)
+        if placement is not None and (refusal := placement.refusals.get(self.worker.name)):
+            return ModelUnavailable(f"Model '{model.name}' finds no room: {refusal}")
+        return None
 
-    def _hold(self, model: ScoringModel, spec: ModelSpec, info: ModelInfo) -> None:
-        with self._lock:
-            self._held[model.pk] = Held(spec, info, model.generation)
-
-    def _release(self, model_id: uuid.UUID) -> None:
-        with self._lock:
-            held = self._held.pop(model_id, None)
-        if held:
-            self._unload(held.spec.name)
-
-    def _unload(self, name: str) -> None:
-        if name in self.engine.models():
-            self.engine.unload(name)
-
-    def _free_name(self, model: ScoringModel, name: str) -> None:
-        """Names may be passed on: what another model still holds under this one goes, and so does our own old name."""
-        for model_id, held in list(self._held.items()):
-            if (held.spec.name == name) != (model_id == model.pk):
-                self._release(model_id)
-
-    def _move(self, placement: Placement, to: PlacementState, *, reason: str, cause: str = "", **observed: Any) -> bool:
-        return placement_move(placement=placement, to=to, reason=reason, cause=cause, **observed)
-
-
-def observed(model: ScoringModel, info: ModelInfo) -> dict[str, Any]:
-    """What a placement's row says of a model in force."""
-    on_cpu = info.gpu_maxsim and info.maxsim_backend == "cpu"
-    return {
-        "generation": model.generation,
-        "maxsim_backend": info.maxsim_backend or "",
-        "cause": f"GPU MaxSim is wanted; on device {info.device} it runs on the CPU." if on_cpu else "",
-        "facts": model_facts(info),
-    }
+    def _next(self, mine: list[Placement], unclaimed: list[Placement], in_use: bool) -> float:
+        """Seconds to the next look, if nobody wakes us."""
+        on_its_way = any(row.state in (*COMING, PlacementState.DRAINING) for row in mine)
+        if in_use or on_its_way or self._waiting:
+            return BUSY_SECONDS
+        tries = [failure.next_try - time.monotonic() for failure in self._failures.values()]
+        waits = unclaimed or any(row.state == PlacementState.WANTED for row in mine)
+        return max(min([WAITING_SECONDS if waits else IDLE_SECONDS, *tries]), BUSY_SECONDS)
 
 
 def _resolved(name: str) -> Future[str]:
@@ -288,7 +357,7 @@ def _resolved(name: str) -> Future[str]:
     return future
 
 
-def _failed(error: ModelUnavailable) -> Future[str]:
+def _refused(error: ModelUnavailable) -> Future[str]:
     future: Future[str] = Future()
     future.set_exception(error)
     return future

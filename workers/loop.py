@@ -16,14 +16,15 @@ PAUSE_AFTER_ERROR: Final = 2.0  # seconds
 
 
 class Loop:
-    """Calls ``step`` every ``seconds``, at once after ``wake``, and at once again when it returns True.
+    """Calls ``step`` every ``seconds`` (a function: as it says after each step), at once after ``wake``, and at once
+    again when the step returns True.
 
     An error ends the step, never the loop: a worker whose loop died would look alive and do nothing.
     """
 
-    def __init__(self, name: str, step: Callable[[], bool | None], *, seconds: float) -> None:
+    def __init__(self, name: str, step: Callable[[], bool | None], *, seconds: float | Callable[[], float]) -> None:
         self._step = step
-        self._seconds = seconds
+        self._seconds = seconds if callable(seconds) else lambda: seconds
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -51,15 +52,16 @@ class Loop:
             # Cleared before the step looks, so that a wake-up during the step is not lost.
             self._wake.clear()
             if not self._one_step() and not self._stopping.is_set():
-                self._wake.wait(self._seconds)
+                self._wake.wait(self._seconds())
         connections.close_all()
 
     def _one_step(self) -> bool:
-        close_old_connections()
         try:
             return bool(self._step())
         except AnyDatabaseError as error:
             logger.warning("%s: the database does not answer, trying again: %s", self._thread.name, error)
+            # Only now: a check of the connection before each step would double the queries of an idle worker.
+            close_old_connections()
         except Exception:
             logger.exception("%s: a step failed, going on with the next", self._thread.name)
         self._stopping.wait(PAUSE_AFTER_ERROR)

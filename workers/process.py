@@ -16,8 +16,8 @@ from django.conf import settings
 from scoring.payloads import PAYLOAD_VERSION
 from scoring.services.chunks import chunks_reclaim_own
 from scoring.services.registry import self_test_release, self_tests_interrupted
-from scoring.services.workers import worker_move, worker_register
-from scoring.states import WorkerState
+from scoring.services.workers import WorkerNews, worker_move, worker_register, worker_started
+from scoring.states import HELD_STATES, WorkerState
 from workers import tasks
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 10.0
 LOAD_SECONDS: Final = 600.0  # a load is one long step: it may take this long before it counts as stalled
+CONNECT_SECONDS: Final = 5.0  # without Redis there is work enough in the database
 EXIT_REPLACED: Final = 3
 
 
@@ -73,7 +74,7 @@ class WorkerProcess:
         )
         chunks_reclaim_own(worker=self.worker)
         self_tests_interrupted(worker=self.worker)
-        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, replaced=self._replaced)
+        self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, changed=self._news, replaced=self._replaced)
         self.heartbeat.start()
         from workers.engine import Engine
 
@@ -92,10 +93,10 @@ class WorkerProcess:
             )
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
-        self.sync = SyncDesk(host=self.host, engine=self.engine, worker_name=name)
+        self.sync = SyncDesk(host=self.host, worker_name=name)
         indexes = Bm25Indexes(settings.DATA_DIR / "bm25", limit=settings.BM25_INDEX_BYTES)
         self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
-        self.consumer = Consumer(name=name)
+        self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
         # A chunk may hang while the engine gets on with the work of others.
         self.chunk_watchdog = Watchdog(progress=self.batch.slowest, limit=self._patience, last_words=self._stalled)
@@ -103,10 +104,12 @@ class WorkerProcess:
     def start(self) -> None:
         tasks.serve(self)
         self._started = True
-        worker_move(worker=self.worker, to=WorkerState.READY, reason="started")
-        for part in (self.watchdog, self.chunk_watchdog, self.host, self.sync, self.batch, self.consumer):
+        self.sync.start()
+        self.consumer.start(patience=CONNECT_SECONDS)  # who is called ready gets messages
+        worker_started(worker=self.worker)
+        for part in (self.watchdog, self.chunk_watchdog, self.host, self.batch):
             part.start()
-        logger.info("worker %s is ready", self.worker.name)
+        logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
     def wake(self) -> None:
         self.host.wake()
@@ -139,11 +142,28 @@ class WorkerProcess:
 
     def _host_changed(self) -> None:
         self.batch.wake()
+        self.consumer.wake()
+
+    def _news(self, news: WorkerNews, before: WorkerNews | None) -> None:
+        """What the heartbeat brought back. Whoever is kept from work begins nothing, and says when all is done."""
+        if not self._started:
+            return
+        if before is None or news.placements != before.placements or news.state != before.state:
+            self.host.wake()
+        if news.jobs and (before is None or news.jobs != before.jobs):
+            self.batch.wake()
+        self.batch.hold(news.state in HELD_STATES)
 
     def _pulse(self) -> Pulse:
         if not self._started:
             return Pulse(0, [], {})
-        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics())
+        if self.worker.state == WorkerState.DRAINING and self.worker.hold and self._is_empty():
+            self._move(WorkerState.DRAINED, reason="everything in hand was answered")
+        free = self.host.memory.free_bytes()
+        return Pulse(self.engine.progress, self.batch.in_hand(), self._statistics(), free)
+
+    def _is_empty(self) -> bool:
+        return not (self.batch.in_hand() or self.engine.busy or self.host.names())
 
     def _statistics(self) -> dict[str, Any]:
         return {

@@ -20,14 +20,20 @@ from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.finalize import jobs_advance
+from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
+from scoring.services.placements import placements_reconcile
+from scoring.services.queues import queues_sweep
 from scoring.services.registry import self_tests_reclaim
+from scoring.services.retention import retention_apply
+from scoring.services.uploads import uploads_sweep
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
 from scoring.states import ChunkState, StageState
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
+SWEEP_SECONDS: Final = 3600.0
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
 
 
@@ -38,6 +44,7 @@ class Reconciler:
         self._seen_at = -math.inf
         self._watching_since = 0.0
         self._held_since: float | None = None
+        self._next_sweep = -math.inf
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
@@ -62,13 +69,25 @@ class Reconciler:
                 workers_mark_lost()
                 self_tests_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
+        workers_end_maintenance()
+        workers_quarantine()
+        placements_reconcile()
         jobs_start_due()
         jobs_expire()
         jobs_stop_hopeless()
         jobs_stop_finish()
         stages_fit_chunks()
         jobs_advance()
+        queues_sweep()
+        retention_apply()
+        self._sweep_uploads()
         wake_if_work_waits()
+
+    def _sweep_uploads(self) -> None:
+        """Now and then: it lists the storage folder."""
+        if self._clock() >= self._next_sweep:
+            self._next_sweep = self._clock() + SWEEP_SECONDS
+            uploads_sweep()
 
     def _hold(self) -> bool:
         """More than half of the workers silent at once is likely our fault, not theirs: wait for one lease time."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from scoring.models import ScoringModel
+from scoring.models import Placement, ScoringModel
 from scoring.services import registry
-from scoring.services.placements import placement_demand
+from scoring.services.chunks import worker_label
+from scoring.services.placements import placement_want
+from scoring.states import PlacementDemand
 from workers.engine.model_types import ModelInfo, SelfTestReport
 from workers.faults import ModelFault
 
@@ -16,8 +18,11 @@ if TYPE_CHECKING:
     from workers.host import Host
 
 
-def self_test_next(host: Host) -> bool:
-    """Test one model that waits for it, if any. One that passed stays loaded, one that did not is unloaded."""
+def self_test_next(host: Host, mine: list[Placement]) -> bool:
+    """Test one model that waits for it, if any. One that passed stays loaded, one that did not is unloaded.
+
+    One that finds no room here, beside ``mine``, waits for another worker, or for its next turn.
+    """
     model = registry.self_test_claim(worker=host.worker)
     if model is None:
         return False
@@ -30,8 +35,13 @@ def self_test_next(host: Host) -> bool:
         if not reports[0].passed:
             raise ModelFault("; ".join(check.detail for check in reports[0].checks if not check.passed))
 
-    placement = placement_demand(model=model, worker=host.worker)
-    failure = host.bring_in(placement, prove=prove)
+    placement = placement_want(
+        model=model, worker=host.worker, demand=PlacementDemand.PERSON, actor=worker_label(host.worker)
+    )
+    failure = host.try_out(placement, mine, prove=prove)
+    if failure is None:
+        registry.self_test_give_back(model=model, worker=host.worker, reason="no room")
+        return False
     report = report_json(reports[0]) if reports else failed_report("load", failure)
     registry.self_test_finish(model=model, worker=host.worker, passed=not failure, report=report, **found)
     return True

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import redis
@@ -40,9 +41,6 @@ from workers.engine.types import (
 from workers.host import Host
 from workers.loop import Loop
 
-if TYPE_CHECKING:  # importing it brings torch in
-    from workers.engine import Engine
-
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.2
@@ -65,10 +63,9 @@ class InHand:
 
 
 class SyncDesk:
-    def __init__(self, *, host: Host, engine: Engine, worker_name: str) -> None:
+    def __init__(self, *, host: Host, worker_name: str) -> None:
         self.outcomes = Counters()
         self._host = host
-        self._engine = engine
         self._worker_name = worker_name
         self._closed = False
         self._in_hand: set[InHand] = set()
@@ -105,10 +102,10 @@ class SyncDesk:
             self.outcomes.add("unknown_payload")
             if isinstance(reply_key := payload.get("reply_key"), str):
                 stranger = _stranger(reply_key)
-                dispatch.reply_acknowledge(stranger)
+                self._acknowledge(stranger)
                 dispatch.reply_send(stranger, SyncReply(error_code="unknown_payload", error_message=str(error)))
             return
-        if not dispatch.reply_acknowledge(call):
+        if not self._acknowledge(call):
             self.outcomes.add("dropped")
             return
         hand = InHand(call, time.monotonic() + call.deadline - dispatch.clock())
@@ -124,6 +121,10 @@ class SyncDesk:
             return
         self._host.ensure(model).add_done_callback(lambda ready: self._submit(hand, options, ready))
 
+    def _acknowledge(self, call: SyncRequest) -> bool:
+        worker = self._host.worker
+        return dispatch.reply_acknowledge(call, worker_id=worker.pk, boot_id=worker.boot_id)
+
     def _served(self, call: SyncRequest) -> ScoringModel:
         close_old_connections()
         try:
@@ -134,6 +135,8 @@ class SyncDesk:
             raise Refused("model_not_served", f"Model '{call.model_name}' is not registered any more.")
         if model.state != ModelState.AVAILABLE:
             raise Refused("model_not_served", f"Model '{model.name}' is not served now ({model.get_state_display()}).")
+        if model.pk not in self._host.serving():  # the sender's knowledge was old; it asks again elsewhere
+            raise Refused("model_not_loaded", f"Model '{model.name}' is not loaded on {self._worker_name} now.")
         return model
 
     def _submit(self, hand: InHand, options: tuple[Pairing, ScoringOptions], ready: Future[str]) -> None:
@@ -154,14 +157,17 @@ class SyncDesk:
             cancelled=hand.cancelled,
             options=chosen,
         )
-        self._engine.submit(request).add_done_callback(lambda scored: self._scored(hand, scored))
+        answer = self._host.submit(uuid.UUID(hand.call.model_id), request, interactive=True)
+        answer.add_done_callback(lambda scored: self._scored(hand, scored))
 
     def _scored(self, hand: InHand, scored: Future[ScoringOutput]) -> None:
         error = scored.exception()
         if error is None:
             self._replies.submit(self._reply, hand, scored.result())
         elif isinstance(error, RequestCancelled) and hand.cancelled.is_set():
-            self._finished(hand, "dropped")
+            # Read by nobody, unless Redis forgot that somebody waits.
+            left = SyncReply(error_code="caller_left", error_message="Nobody seemed to wait for the answer any more.")
+            self._replies.submit(self._send, hand, left, "dropped")
         elif isinstance(error, EngineError):
             self._refuse(hand, Refused(error.code, str(error)))
         else:
@@ -197,16 +203,17 @@ class SyncDesk:
         return True
 
     def _drop_the_departed(self) -> None:
-        now = time.monotonic()
-        for hand in self._all():
-            if not hand.cancelled.is_set() and (now > hand.deadline or self._left(hand)):
-                hand.cancelled.set()
-
-    def _left(self, hand: InHand) -> bool:
+        hands = [hand for hand in self._all() if not hand.cancelled.is_set()]
+        if not hands:
+            return
         try:
-            return dispatch.caller_left(hand.call)
+            left = dispatch.caller_left([hand.call for hand in hands])
         except redis.RedisError:
-            return False  # nobody can tell; the deadline ends it
+            left = [False] * len(hands)  # nobody can tell; the deadline ends it
+        now = time.monotonic()
+        for hand, gone in zip(hands, left, strict=True):
+            if gone or now > hand.deadline:
+                hand.cancelled.set()
 
     def _all(self) -> list[InHand]:
         with self._lock:
@@ -255,6 +262,7 @@ def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
         best_windows=None if output.best_windows is None else output.best_windows.tolist(),
         scale=output.scale,
         prompt_tokens=output.prompt_tokens,
+        query_tokens=output.query_tokens,
         cached_documents=output.cached_documents,
         timings=asdict(output.timings),
         backend=output.backend,

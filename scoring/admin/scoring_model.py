@@ -25,13 +25,14 @@ SETTINGS = (
     "name", "kind", "source", "gguf_file", "device", "dtype", "max_length", "gpu_maxsim", "template", "labels",
     "positive_class", "weights",
 )  # fmt: skip
+PLACING = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")
 
 
 class ScoringModelForm(forms.ModelForm[ScoringModel]):
     class Meta:
         model = ScoringModel
-        fields = (*SETTINGS, "is_default", "self_test_mode")
+        fields = (*SETTINGS, "is_default", "self_test_mode", *PLACING)
         # The admin shows help texts as HTML, in which <distribution> would be a tag.
         help_texts: ClassVar = {"source": "a folder below one of MODEL_ROOTS, or package:DISTRIBUTION/FOLDER-IN-IT"}
         widgets: ClassVar = {
@@ -64,9 +65,10 @@ class ScoringModelAdmin(admin.ModelAdmin[ScoringModel]):
     list_editable = ("gpu_maxsim",)
     list_filter = ("kind", "state")
     search_fields = ("name", "source")
-    readonly_fields = FOUND
+    readonly_fields = (*FOUND, "estimated_bytes", "measured_bytes")
     fieldsets = (
         (None, {"fields": (*SETTINGS, "is_default", "self_test_mode")}),
+        ("Where it is loaded", {"fields": (*PLACING, "estimated_bytes", "measured_bytes")}),
         ("What the platform found", {"fields": FOUND}),
     )
     actions = ("load", "unload", "reload", "self_test", "disable")
@@ -75,7 +77,7 @@ class ScoringModelAdmin(admin.ModelAdmin[ScoringModel]):
         return models_with_placements()
 
     def get_fieldsets(self, request: HttpRequest, obj: ScoringModel | None = None) -> Any:
-        return self.fieldsets if obj is not None else self.fieldsets[:1]
+        return self.fieldsets if obj is not None else (self.fieldsets[0], (None, {"fields": PLACING}))
 
     def get_view_on_site_url(self, obj: Model | None = None) -> str | None:
         return reverse("web:model_detail", args=[obj.name]) if isinstance(obj, ScoringModel) else None
@@ -109,7 +111,7 @@ class ScoringModelAdmin(admin.ModelAdmin[ScoringModel]):
     @admin.display(description="in force on")
     def placements(self, obj: ScoringModel) -> SafeString | str:
         rows = [
-            (row.placement.worker.name, row.placement.get_state_display(), _in_force(row), row.placement.cause)
+            (row.worker_name, row.placement.get_state_display(), _in_force(row), row.cause)
             for row in placements_of_model(obj)
         ]
         return format_html("<ul>{}</ul>", format_html_join("", "<li>{}: {}, {} {}</li>", rows)) if rows else "no worker"

@@ -19,11 +19,13 @@ from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
-from scoring.models.scoring_model import Dtype, ModelKind, SelfTestMode
+from scoring.models.scoring_model import ColdPolicy, Dtype, ModelKind, SelfTestMode
 from scoring.selectors.models import model_card, model_for_request, models_with_placements
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
+
+MOST_REPLICAS: Final = 2**15 - 1
 
 
 class LimitsSerializer(serializers.Serializer[Any]):
@@ -136,19 +138,54 @@ class ModelWriteSerializer(StrictSerializer):
         "empty: what its authors recommend",
     )  # fmt: skip
     is_default = StrictBooleanField(default=False)
+    pinned = StrictBooleanField(default=False, help_text="Kept loaded on at least one worker, never evicted")
+    min_replicas = StrictIntegerField(
+        default=0, min_value=0, max_value=MOST_REPLICAS, help_text="Workers that keep it loaded without demand"
+    )
+    max_replicas = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
+        help_text="Workers that may hold it at once; null: all",
+    )  # fmt: skip
+    memory_bytes = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=2**63 - 1,
+        help_text="What a replica needs; null: as measured, else as estimated",
+    )  # fmt: skip
+    min_residency = StrictIntegerField(
+        default=None, allow_null=True, min_value=0, max_value=2**31 - 1,
+        help_text="Seconds that a replica stays before it may be evicted; null: MIN_RESIDENCY_SECONDS",
+    )  # fmt: skip
+    cold_policy = serializers.ChoiceField(
+        ColdPolicy.choices, default="", allow_blank=True,
+        help_text="What a request gets while the model is on no worker; empty: it waits",
+    )  # fmt: skip
     self_test = serializers.ChoiceField(
         SelfTestMode.choices, default=SelfTestMode.FULL, source="self_test_mode",
         help_text="numbers: no order check, for checkpoints with random weights",
     )  # fmt: skip
 
 
+class MemorySerializer(serializers.Serializer[Any]):
+    """Bytes of the worker's device."""
+
+    claimed_bytes = serializers.IntegerField(help_text="Reserved there")
+    claim_source = serializers.CharField(help_text="override, measured or estimated")
+    measured_bytes = serializers.IntegerField(allow_null=True, help_text="At the last warm-up there")
+    estimated_bytes = serializers.IntegerField(allow_null=True, help_text="From the checkpoint alone")
+
+
 class PlacementSerializer(serializers.Serializer[Any]):
-    worker = serializers.CharField(source="worker.name")
+    worker = serializers.CharField(source="worker.name", default=None, allow_null=True, help_text="null: none yet")
     present = serializers.BooleanField(help_text="Wanted there")
     state = state_field(PlacementState)()
     generation = serializers.IntegerField(help_text="In force there; compare with the model's")
     maxsim_backend = serializers.CharField(help_text="What MaxSim runs on there; empty where it plays no part")
     cause = serializers.CharField(help_text="Why it failed, or runs otherwise than wanted")
+    attempt = serializers.IntegerField(help_text="Loads that failed in a row")
+    next_try_at = serializers.DateTimeField(allow_null=True)
+    refusals = serializers.DictField(
+        child=serializers.CharField(), help_text="Of a wanted one: why each worker cannot take it"
+    )
+    memory = MemorySerializer(source="*")
     loaded_at = serializers.DateTimeField(allow_null=True)
     used_at = serializers.DateTimeField(allow_null=True)
 
@@ -168,6 +205,16 @@ class ModelSerializer(serializers.Serializer[Any]):
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
     is_default = serializers.BooleanField()
+    pinned = serializers.BooleanField()
+    min_replicas = serializers.IntegerField()
+    max_replicas = serializers.IntegerField(allow_null=True)
+    memory_bytes = serializers.IntegerField(allow_null=True)
+    min_residency = serializers.IntegerField(allow_null=True)
+    cold_policy = serializers.CharField()
+    estimated_bytes = serializers.IntegerField(allow_null=True, help_text="Of memory, from the checkpoint alone")
+    measured_bytes = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Peak of the last load and warm-up, by class of device"
+    )
     self_test = serializers.ChoiceField(SelfTestMode.choices, source="self_test_mode")
     state = state_field(ModelState)()
     self_test_report = serializers.DictField(allow_null=True)
@@ -199,6 +246,14 @@ MODEL: Final[dict[str, Any]] = {
     "positive_class": "",
     "weights": [],
     "is_default": True,
+    "pinned": False,
+    "min_replicas": 0,
+    "max_replicas": None,
+    "memory_bytes": None,
+    "min_residency": None,
+    "cold_policy": "",
+    "estimated_bytes": None,
+    "measured_bytes": {},
     "self_test": "full",
     "state": "registered",
     "self_test_report": None,

@@ -157,6 +157,8 @@ def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
     }
     if any(reply.query_truncated_tokens):
         about["query_truncated_tokens"] = reply.query_truncated_tokens
+    if answer.cold_start:
+        about["cold_start"] = answer.cold_start
     body = {
         "id": answer.id,
         "object": "list",
@@ -198,6 +200,9 @@ class AboutSerializer(serializers.Serializer[Any]):
     fallback = serializers.CharField(allow_null=True, help_text="Why the GPU MaxSim that was wanted did not run")
     query_truncated_tokens = serializers.ListField(
         child=serializers.IntegerField(), required=False, help_text="Tokens cut from each query; absent when none was"
+    )
+    cold_start = serializers.FloatField(
+        required=False, help_text="Seconds that the request waited for its model to be loaded; absent when it was"
     )
 
 

@@ -37,6 +37,11 @@ class SelfTestMode(models.TextChoices):
     NUMBERS = "numbers", "numbers only (random weights)"
 
 
+class ColdPolicy(models.TextChoices):
+    WAIT = "wait", "wait: hold the request until the model is loaded"
+    FAIL = "fail", "fail: answer 503 at once, with the seconds that a load takes"
+
+
 class ScoringModel(models.Model):
     """One registered model: where its files are, how it is to run, and what its self-test found."""
 
@@ -70,6 +75,22 @@ class ScoringModel(models.Model):
         "empty: what the model's authors recommend",
     )
     is_default = models.BooleanField(default=False, help_text="used when a request of this kind names no model")
+    # Where and how often it is loaded. None of it changes a score.
+    pinned = models.BooleanField(default=False, help_text="kept loaded on at least one worker, never evicted")
+    min_replicas = models.PositiveSmallIntegerField(default=0, help_text="workers that keep it loaded without demand")
+    max_replicas = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="workers that may hold it at once; empty: all"
+    )
+    memory_bytes = models.PositiveBigIntegerField(
+        "memory", null=True, blank=True, help_text="bytes that a replica needs; empty: as measured, else as estimated"
+    )
+    min_residency = models.PositiveIntegerField(
+        null=True, blank=True, help_text="seconds that a replica stays before it may be evicted; empty: the setting"
+    )
+    cold_policy = models.CharField(
+        max_length=8, choices=ColdPolicy, blank=True,
+        help_text="what a request gets while the model is on no worker; empty: it waits",
+    )  # fmt: skip
 
     state = models.CharField(max_length=16, choices=ModelState, default=ModelState.REGISTERED, editable=False)
     self_test_mode = models.CharField(max_length=16, choices=SelfTestMode, default=SelfTestMode.FULL)
@@ -81,6 +102,10 @@ class ScoringModel(models.Model):
     # Facts that the self-test read off the loaded model.
     revision = models.CharField(max_length=64, blank=True, editable=False)
     facts = models.JSONField(default=dict, editable=False, help_text="architecture, limits, scale, load time, …")
+    estimated_bytes = models.PositiveBigIntegerField(null=True, editable=False, help_text="from the checkpoint alone")
+    measured_bytes = models.JSONField(
+        default=dict, editable=False, help_text="peak of the last load and warm-up, by class of device"
+    )
     generation = models.PositiveIntegerField(
         default=1, editable=False, help_text="grows with every change that workers must follow"
     )
@@ -97,6 +122,14 @@ class ScoringModel(models.Model):
             choice_constraint("dtype", Dtype, "scoring_model_dtype"),
             choice_constraint("state", ModelState, "scoring_model_state"),
             choice_constraint("self_test_mode", SelfTestMode, "scoring_model_self_test_mode"),
+            models.CheckConstraint(
+                condition=models.Q(cold_policy__in=("", *ColdPolicy.values)), name="scoring_model_cold_policy"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_replicas__isnull=True)
+                | models.Q(max_replicas__gte=1) & models.Q(max_replicas__gte=models.F("min_replicas")),
+                name="scoring_model_replicas",
+            ),
             models.UniqueConstraint(
                 fields=("kind",), condition=models.Q(is_default=True), name="scoring_model_one_default_per_kind"
             ),
@@ -108,3 +141,11 @@ class ScoringModel(models.Model):
     @property
     def has_maxsim(self) -> bool:
         return self.kind in WITH_MAXSIM
+
+    @property
+    def replicas_at_least(self) -> int:
+        return max(self.min_replicas, int(self.pinned))
+
+    @property
+    def waits_when_cold(self) -> bool:
+        return self.cold_policy != ColdPolicy.FAIL

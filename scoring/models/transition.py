@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from scoring.states import ChunkCause, ChunkState
+from scoring.states import COUNTED_CAUSES, ChunkCause, ChunkState
 
 # All but the ordinary way of a chunk: what people read first. Few rows, so a small index.
 NOTEWORTHY = ~models.Q(entity="chunk") | models.Q(reason__in=ChunkCause.values) | models.Q(to_state=ChunkState.FAILED)
@@ -31,6 +31,11 @@ class Transition(models.Model):
             models.Index(fields=("entity", "entity_id", "id"), name="transition_of_entity"),
             models.Index(fields=("job", "id"), condition=models.Q(job__isnull=False), name="transition_of_job"),
             models.Index(fields=("job", "id"), condition=NOTEWORTHY, name="transition_noteworthy"),
+            models.Index(
+                fields=("at",),
+                condition=models.Q(entity="chunk", reason__in=sorted(COUNTED_CAUSES)),
+                name="transition_fault",
+            ),
         )
 
     def __str__(self) -> str:

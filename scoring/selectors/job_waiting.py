@@ -11,9 +11,7 @@ from django.utils import timezone
 from scoring.models import Chunk, Job, Placement, ScoringModel, Transition
 from scoring.selectors.job_limits import job_usage
 from scoring.selectors.workers import workers_alive
-from scoring.states import ChunkState, JobState, ModelState, PlacementState, StageState
-
-LOADING = (PlacementState.WANTED, PlacementState.LOADING, PlacementState.WARMING)
+from scoring.states import COMING, SERVING, ChunkState, JobState, ModelState, PlacementState, StageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +76,17 @@ def _queued(job: Job) -> Waiting:
 
 def _unplaced(model: ScoringModel) -> Waiting | None:
     """Why no worker can score by ``model`` now; None if one can."""
-    rows = list(
-        Placement.objects.filter(model=model, worker__in=workers_alive(), present=True).select_related("worker")
-    )
-    if any(row.state == PlacementState.READY for row in rows):
+    here = Q(worker=None) | Q(worker__in=workers_alive())
+    rows = list(Placement.objects.filter(here, model=model, present=True).select_related("worker"))
+    if any(row.state in SERVING for row in rows):
         return None
-    if loading := next((row for row in rows if row.state in LOADING), None):
-        return Waiting("model_loading", f"model '{model.name}' is being loaded on {loading.worker.name}")
+    if loading := next((row for row in rows if row.worker and row.state in COMING), None):
+        return Waiting("model_loading", f"model '{model.name}' is being loaded on {loading.worker}")
+    if refusals := " ".join(sentence for row in rows for sentence in row.refusals.values()):
+        return Waiting("no_placement", f"no worker has room for model '{model.name}': {refusals.rstrip('.')}")
     if failed := next((row for row in rows if row.state == PlacementState.FAILED), None):
         why = failed.cause.rstrip(".")
-        return Waiting("no_placement", f"model '{model.name}' could not be loaded on {failed.worker.name}: {why}")
+        return Waiting("no_placement", f"model '{model.name}' could not be loaded on {failed.worker}: {why}")
     return Waiting("no_placement", f"no worker has loaded model '{model.name}' yet")
 
 

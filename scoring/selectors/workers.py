@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import uuid
+
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -11,3 +13,9 @@ from scoring.states import WorkerState
 def workers_alive() -> QuerySet[Worker]:
     """Workers that reported lately, whatever they do: starting, busy or draining ones cannot take new work."""
     return Worker.objects.filter(state=WorkerState.READY, heartbeat_at__gt=Now() - liveness())
+
+
+def workers_answering() -> dict[uuid.UUID, uuid.UUID]:
+    """The processes that may still send a reply, also while they are drained: of each worker its boot."""
+    heard = Worker.objects.filter(heartbeat_at__gt=Now() - liveness())
+    return dict(heard.exclude(state__in=(WorkerState.LOST, WorkerState.GONE)).values_list("pk", "boot_id"))

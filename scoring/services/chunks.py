@@ -216,7 +216,7 @@ def owner_is_alive(worker: Worker) -> bool:
 
 def liveness() -> timedelta:
     """A worker silent for longer than this is not counted on."""
-    return timedelta(seconds=settings.HEARTBEAT_SECONDS * 5)
+    return timedelta(seconds=settings.HEARTBEAT_SECONDS * 3)
 
 
 def worker_label(worker: Worker) -> str:

@@ -18,10 +18,12 @@ from scoring import dispatch
 from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
+from scoring.services.placements import placements_retry
 from scoring.services.transitions import transition, transition_record
 from scoring.states import ModelState
 
 SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; a dead worker is noticed sooner
+NO_ROOM_PAUSE: Final = timedelta(seconds=10)
 MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
@@ -31,7 +33,8 @@ DECIDES_SCORES: Final = frozenset(
     )
 )  # fmt: skip
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
-CHANGEABLE: Final = FOLLOWED_BY_WORKERS | {"is_default", "name"}
+PLACING: Final = frozenset(("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy"))
+CHANGEABLE: Final = FOLLOWED_BY_WORKERS | PLACING | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
 DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
 
@@ -73,7 +76,10 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
         with transaction.atomic():
             if changed.keys() & FOLLOWED_BY_WORKERS:
                 model.generation += 1
-            model.save(update_fields=[*changed, "generation", "updated_at"])
+            if changed.keys() & DECIDES_SCORES:  # what was measured was of another model
+                model.estimated_bytes, model.measured_bytes = None, {}
+            model.save(update_fields=[*changed, "estimated_bytes", "measured_bytes", "generation", "updated_at"])
+            placements_retry(model=model, actor=principal.label)
             detail = {name: [before[name], value] for name, value in changed.items()}
             audit_record(verb="model.changed", principal=principal, target=model, detail=detail)
             if changed.keys() & DECIDES_SCORES and model.state in (ModelState.AVAILABLE, ModelState.REJECTED):
@@ -107,8 +113,13 @@ def model_disable(*, principal: Principal, model: ScoringModel) -> ScoringModel:
 
 
 def self_test_claim(*, worker: Worker) -> ScoringModel | None:
-    """Take one model that waits for its self-test; None when there is none or another worker was faster."""
-    model = ScoringModel.objects.filter(state=ModelState.REGISTERED).order_by("created_at").first()
+    """Take one model that waits for its self-test; None when there is none or another worker was faster.
+
+    One that found no room is taken last, and by its old worker not at once again.
+    """
+    waiting = ScoringModel.objects.filter(state=ModelState.REGISTERED)
+    lately = Q(self_test_worker=worker, self_test_expires_at__gt=Now())
+    model = waiting.exclude(lately).order_by(F("self_test_worker").asc(nulls_first=True), "created_at").first()
     if model is None:
         return None
     taken = transition(
@@ -174,6 +185,18 @@ def self_tests_interrupted(*, worker: Worker) -> int:
     return len(own)
 
 
+def self_test_give_back(*, model: ScoringModel, worker: Worker, reason: str) -> bool:
+    """The model finds no room on ``worker``: it waits for another one, or for this one some time later."""
+    return transition(
+        model,
+        ModelState.REGISTERED,
+        actor=worker_label(worker),
+        reason=reason,
+        where=Q(self_test_worker=worker),
+        self_test_expires_at=Now() + NO_ROOM_PAUSE,
+    )
+
+
 def self_test_release(*, worker: Worker) -> int:
     """At the orderly end of a worker: its tests wait for another one."""
     own = list(ScoringModel.objects.filter(state=ModelState.TESTING, self_test_worker=worker))
@@ -200,6 +223,15 @@ def model_check(model: ScoringModel) -> None:
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise _invalid(name, f"'{name}' is {getattr(model, name)!r}: {messages[0]}") from error
+    least, most = model.replicas_at_least, model.max_replicas
+    if most is not None and most < max(least, 1):
+        raise _invalid(
+            "max_replicas",
+            f"'max_replicas' is {most}, but the model is to be on at least {max(least, 1)} workers; give as many or "
+            "more, or none for no limit",
+        )
+    if model.memory_bytes == 0:
+        raise _invalid("memory_bytes", "'memory_bytes' is 0; give the bytes that a replica needs, or none to measure")
     if not DEVICE.fullmatch(model.device):
         raise _invalid("device", f"'device' is {model.device!r}; give auto, cpu, cuda or cuda:N")
     if model.dtype == Dtype.INT8 and model.device.startswith("cuda"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,13 +12,15 @@ from django.conf import settings
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring import dispatch
+from scoring.gathering import Gathering
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions, SyncReply, SyncRequest
 from scoring.ranking import number
-from scoring.selectors.workers import workers_alive
+from scoring.routing import ModelRouter
+from scoring.scatter import alike, merged
 from scoring.states import ItemStatus
+from scoring.sync_metrics import sync_observe
 
 # What the engine may refuse, and the field at fault. Anything else that it reports is our fault: 500.
 CLIENT_FAULTS: Final = {
@@ -55,6 +58,7 @@ BUSY: Final = {
     "unknown_payload": 503,
     "deadline_exceeded": 504,
     "cancelled": 503,
+    "caller_left": 503,
 }
 KEPT_RESULTS: Final = 1000
 Side = str | list[int]  # a text, or the token ids in its place
@@ -74,11 +78,22 @@ class ScoredItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """A reply and how it came about. ``cold_start``: seconds until a worker had loaded the model."""
+
+    reply: SyncReply
+    parts: int
+    retries: int
+    cold_start: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScoringAnswer:
     id: str
     model: ScoringModel
     items: list[ScoredItem]
     reply: SyncReply
+    cold_start: float = 0.0
 
     def ranked(self) -> list[ScoredItem]:
         """Best first: scored before unscored, raw score descending, ties in the order submitted."""
@@ -100,8 +115,9 @@ def scoring_run(
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
     side is texts only or token ids only.
 
-    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
-    503 ``no_worker``, 504 ``deadline_exceeded``. Refusals are stored too.
+    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
+    ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see
+    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
@@ -135,11 +151,12 @@ def scoring_run(
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
     try:
-        reply = _answered(call, timeout_ms)
+        gathered = _answered(call, model, timeout_ms)
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
         raise
+    reply = gathered.reply
     items = _items(reply)
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
     row.results = [
@@ -154,22 +171,58 @@ def scoring_run(
         "worker": reply.worker,
         "cached_documents": reply.cached_documents,
         "pairing": pairing,
+        "parts": gathered.parts,
+        "retries": gathered.retries,
+        "cold_start": gathered.cold_start,
     }
     row.save(force_insert=True)
-    return ScoringAnswer(str(row.pk), model, items, reply)
+    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start)
 
 
-def _answered(call: SyncRequest, timeout_ms: int | None) -> SyncReply:
+def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) -> Gathered:
+    """Raises AssayError for a reply that refuses, as for none."""
     seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
-    if not workers_alive().exists():
-        raise dispatch.no_worker(call.model_name, "no worker is running")
-    reply = dispatch.model_call(call, timeout_seconds=seconds)
+    gathered = _gathered(call, model, seconds)
+    reply = gathered.reply
     if reply.error_code:
         param = _param(reply)
         status = 422 if param else BUSY.get(reply.error_code, 500)
         retry_after = 2 if status in (429, 503) else None
         raise AssayError(reply.error_code, reply.error_message, status=status, param=param, retry_after=retry_after)
-    return reply
+    sync_observe(
+        model_name=model.name,
+        timings_ms=reply.timings,
+        parts=gathered.parts,
+        retries=gathered.retries,
+        cold=gathered.cold_start,
+    )
+    return gathered
+
+
+def _gathered(call: SyncRequest, model: ScoringModel, seconds: float) -> Gathered:
+    router = ModelRouter(model)
+    started = time.monotonic()
+    gathering = Gathering(router.plan(call), router, seconds)
+    replies = gathering.run()
+    if len(gathering.parts) > 1 and not _one_answer(replies):
+        # Asked whole: a refusal then names the documents by their places in the request, and no model was changed
+        # between two parts.
+        left = max(seconds - (time.monotonic() - started), 0.0)
+        gathering = Gathering(router.plan(call, whole=True), router, left)
+        replies = gathering.run()
+    parts = gathering.parts
+    reply = replies[0]
+    if len(parts) > 1 and not reply.error_code:
+        queries = len(call.query_ids) + len(call.queries)
+        reply = merged(replies, [part.documents for part in parts], queries=queries)
+    return Gathered(reply, len(parts), gathering.retries, round(gathering.cold_seconds, 3))
+
+
+def _one_answer(replies: Sequence[SyncReply]) -> bool:
+    """Whether the parts make one answer: scores of one version of the model, or a refusal that concerns no document."""
+    if code := replies[0].error_code:
+        return code not in CLIENT_FAULTS
+    return alike(replies)
 
 
 def _param(reply: SyncReply) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
+from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -15,11 +16,12 @@ from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.api.principal import Principal
+from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.models import ScoringModel, Transition
 from scoring.selectors.models import models_with_placements
-from scoring.selectors.placements import placements_of_model
+from scoring.selectors.placements import placement_outlook, placements_of_model
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.web.actions import ActionView
@@ -37,7 +39,7 @@ class LogEntry:
     actor: str
 
 
-def model_or_404(name: str) -> ScoringModel:
+def model_or_404(name: str) -> Any:
     model = models_with_placements().filter(name=name).first()
     if model is None:
         raise Http404
@@ -74,6 +76,8 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             log=model_log(model),
             actions=BUTTONS,
             has_maxsim=model.has_maxsim,
+            outlook=None if model.ready_count else placement_outlook(model),
+            placing=PlacingForm(instance=model, auto_id="placing_%s"),
             may_change=self.principal.may(Scope.MODELS_WRITE),
             **kwargs,
         )
@@ -111,6 +115,33 @@ class ModelPlacementsView(PrincipalMixin, View):
         model = model_or_404(name)
         context = {"model": model, "placements": placements_of_model(model)}
         return render(request, "models/_placements.html", context)
+
+
+class PlacingForm(forms.ModelForm[ScoringModel]):
+    """Where and how often a model is loaded; the rules are the registry's."""
+
+    class Meta:
+        model = ScoringModel
+        fields = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
+
+    def _post_clean(self) -> None:
+        """The row stays as it is: the service writes it."""
+
+
+class ModelPlacingView(ActionView):
+    required_scope: ClassVar[str] = Scope.MODELS_WRITE
+
+    def act(self) -> str:
+        model = model_or_404(self.kwargs["name"])
+        form = PlacingForm(self.request.POST)
+        if not form.is_valid():
+            field, errors = next(iter(form.errors.items()))
+            raise AssayError("invalid_model", f"{form.fields[field].label}: {errors[0]}", status=422, param=field)
+        model_change(principal=self.principal, model=model, **form.cleaned_data)
+        return f"Workers follow the new settings of “{model.name}” within seconds."
+
+    def after(self) -> str:
+        return reverse("web:model_detail", args=[self.kwargs["name"]])
 
 
 def _asked(count: int, verb: str, model: ScoringModel) -> str:

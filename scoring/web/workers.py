@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.generic import TemplateView
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
+from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from scoring.models import Worker
-from scoring.selectors.placements import PlacementView, workers_with_placements
+from scoring.models import Transition, Worker
+from scoring.selectors.placements import PlacementView, placements_unclaimed, workers_with_placements
 from scoring.selectors.workers import workers_alive
-from scoring.states import PlacementState
+from scoring.services.holds import worker_drain, worker_maintain, worker_release, worker_resume
+from scoring.states import PlacementState, WorkerHold
+from scoring.web.actions import ActionView
 from scoring.web.htmx import wants_fragment
 
 # Counters of the engine that tell a person something, in the order shown.
@@ -40,6 +47,21 @@ CACHES = (
 )
 
 
+LOG_SHOWN = 20
+BUTTONS = (("drain", "Drain"), ("maintenance", "Maintenance"))
+BUTTONS_OF_HELD: dict[str, tuple[tuple[str, str], ...]] = {
+    WorkerHold.DRAIN: (("resume", "Resume"), ("maintenance", "Maintenance")),
+    WorkerHold.MAINTENANCE: (("resume", "Resume"), ("drain", "Drain")),
+    WorkerHold.QUARANTINE: (("release", "Release from quarantine"),),
+}
+ACTIONS: dict[str, Callable[..., Worker]] = {
+    "drain": worker_drain,
+    "maintenance": worker_maintain,
+    "resume": worker_resume,
+    "release": worker_release,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CacheLine:
     title: str
@@ -55,6 +77,10 @@ class WorkerCard:
     def placements(self) -> list[PlacementView]:
         shown = [row for row in self.worker.placements.all() if row.present or row.state != PlacementState.UNLOADED]
         return [PlacementView(row) for row in shown]
+
+    @property
+    def claimed_bytes(self) -> int:
+        return sum(row.placement.claimed_bytes for row in self.placements)
 
     @property
     def counters(self) -> list[tuple[str, int]]:
@@ -85,4 +111,44 @@ class WorkerListView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         template = "workers/_workers.html" if wants_fragment(request) else "workers/list.html"
-        return render(request, template, {"cards": worker_cards(), "view": self})
+        return render(request, template, {"cards": worker_cards(), "unclaimed": placements_unclaimed(), "view": self})
+
+
+class HoldForm(forms.Form):
+    reason = forms.CharField(max_length=200, help_text="For whoever looks at the worker next.")
+    until = forms.DateTimeField(
+        label="Ends at", required=False, help_text="Maintenance only, in UTC; empty: when somebody resumes it.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+    )  # fmt: skip
+
+
+class WorkerDetailView(PrincipalMixin, TemplateView):
+    """One worker: what keeps it from work, the log of its states, and what administrators may do."""
+
+    required_scope: ClassVar[str] = Scope.MODELS_READ
+    template_name = "workers/detail.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        worker = get_object_or_404(Worker, pk=self.kwargs["pk"])
+        log = Transition.objects.filter(entity="worker", entity_id=str(worker.pk)).order_by("-id")[:LOG_SHOWN]
+        buttons = BUTTONS_OF_HELD.get(worker.hold, BUTTONS) if self.principal.may(Scope.ADMIN) else ()
+        return super().get_context_data(worker=worker, log=log, buttons=buttons, form=HoldForm(), **kwargs)
+
+
+class WorkerActionView(ActionView):
+    required_scope: ClassVar[str] = Scope.ADMIN
+
+    def act(self) -> str:
+        action = ACTIONS.get(self.kwargs["action"])
+        if action is None:
+            raise Http404
+        worker, form = get_object_or_404(Worker, pk=self.kwargs["pk"]), HoldForm(self.request.POST)
+        if not form.is_valid():
+            field, errors = next(iter(form.errors.items()))
+            raise AssayError("invalid_hold", f"{field.capitalize()}: {errors[0]}", status=422, param=field)
+        until = {"until": form.cleaned_data["until"]} if action is worker_maintain else {}
+        action(principal=self.principal, worker=worker, reason=form.cleaned_data["reason"], **until)
+        return f"Worker “{worker.name}” is {worker.get_state_display()}."
+
+    def after(self) -> str:
+        return reverse("web:worker_detail", args=[self.kwargs["pk"]])

@@ -19,13 +19,14 @@ from scoring.models.base import UploadedSet
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
 from scoring.services.stage_plan import StagePlan
-from scoring.services.workers import worker_move, worker_register
+from scoring.services.workers import WorkerNews, worker_move, worker_register
 from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
 from workers.engine import Engine
 from workers.engine.config import EngineConfig
+from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
 from workers.retrieval import Retriever
 
@@ -107,13 +108,24 @@ def rig(
     settings: Settings,
 ) -> Iterator[Rig]:
     settings.MODEL_ROOTS = [tmp_path]
+    settings.HEARTBEAT_SECONDS = 2
     worker = make_worker()
     batch: Batch
     host = Host(engine=engine, worker=worker, changed=lambda: batch.wake())
     retriever = Retriever(Bm25Indexes(tmp_path / "bm25", limit=1 << 30))
     batch = Batch(host=host, engine=engine, retriever=retriever, worker=worker)
+
+    def news(now: WorkerNews, before: WorkerNews | None) -> None:
+        host.wake()
+        batch.wake()
+
+    heartbeat = Heartbeat(
+        worker=worker, pulse=lambda: Pulse(engine.progress, [], {}), changed=news, replaced=lambda: None
+    )
+    heartbeat.start()
     host.start()
     yield Rig(engine, worker, host, batch, tmp_path, principal)
+    heartbeat.stop(timeout=10)
     batch.drain(10)
     assert host.stop(timeout=30)
     for name in engine.models():

@@ -13,13 +13,13 @@ from pytest_django import Settings
 
 from scoring.models import Chunk, Document, Job, Transition
 from scoring.ranking import ScoreBlock
+from scoring.services import claims
 from scoring.services.chunks import chunk_lease
 from scoring.services.placements import model_unload
 from scoring.services.registry import model_change, model_disable
 from scoring.states import ChunkCause, ChunkState, ItemStatus, ModelState, PlacementState
 from tests.integration.conftest import MakeJob
 from tests.integration.rig import Rig, wait_for
-from workers import host
 from workers.batch import ChunkInHand
 from workers.engine.types import ScoringRequest
 
@@ -58,7 +58,7 @@ def test_a_job_gets_its_model_loaded(rig: Rig, make_job: MakeJob) -> None:
 def test_a_model_that_cannot_be_loaded_fails_its_job_in_words(
     rig: Rig, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "BACK_OFF_SECONDS", 0.2)
+    monkeypatch.setattr(claims, "BACK_OFF_SECONDS", 0.2)
     model = rig.register("late")
     model_unload(principal=rig.principal, model=model)
     rig.wait_for_placement(model, PlacementState.UNLOADED)

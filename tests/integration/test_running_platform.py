@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.integration.rig import wait_for
-from tests.integration.running import Rows, checked, finished, registered, submitted, submitted_texts
+from tests.integration.running import Rows, checked, finished, registered, submitted, submitted_texts, text
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
@@ -119,9 +119,9 @@ def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) 
     """Its text takes the tokenizer a second or two, which is when the worker that reads it is killed."""
     poison, texts = 1, ["bees make honey", "a " * 500_000, "the bridge is closed", "bread and yeast"]
     model = registered(stack.client, "late-poisoned")
-    job = submitted_texts(stack.client, model, documents=texts, queries=["honey", "bridge"])
+    job = submitted_texts(stack.client, model, documents=texts, queries=["honey"])
     crashes = 0
-    give_up = time.monotonic() + 240
+    give_up = time.monotonic() + 480
     while not failed_documents(rows, job) and time.monotonic() < give_up:
         if poison in leased_documents(rows, job):
             process = stack.platform.programs[stack.workers[0]].process
@@ -132,9 +132,10 @@ def test_a_document_that_kills_its_worker_fails_alone(stack: Stack, rows: Rows) 
             wait_for(lambda: poison not in leased_documents(rows, job), seconds=90, what="the restart")
         time.sleep(0.005)
     assert failed_documents(rows, job) == {poison}
-    assert crashes in (4, 5)  # twice, then halves of two and of one; the first one may look like an accident
+    # Twice, then halves of two and of one. On a slow machine some look like accidents, which count only in a row.
+    assert 4 <= crashes <= 8
     ended = finished(stack.client, job)
-    assert (ended["state"], ended["statistics"]["pairs"]["failed"]) == ("completed_with_errors", 2)
+    assert (ended["state"], ended["statistics"]["pairs"]["failed"]) == ("completed_with_errors", 1)
     for result in checked(stack.client.get(f"/api/v1/jobs/{job['id']}/results"))["results"]:
         *scored, last = result["documents"]
         assert (last["index"], last["score"], last["status"], last["error"]) == (1, None, "failed", "worker_crashed")
@@ -189,7 +190,7 @@ def test_nobody_there_is_said_within_two_seconds(stack: Stack, rows: Rows) -> No
         assert time.monotonic() - started < 2
         error = response.json()["error"]
         assert (response.status_code, error["code"]) == (503, "no_worker")
-        assert "queue 'sync'" in error["message"]
+        assert "(queue 'm." in error["message"]
         assert model in error["message"]
         assert int(response.headers["Retry-After"]) > 0
 
@@ -243,3 +244,31 @@ def test_a_reload_answers_all_the_time(stack: Stack, rows: Rows) -> None:
     assert all(answer.is_success for answer in answers)
     best = [answer.json()["results"][0]["relevance_score"] for answer in answers]
     np.testing.assert_allclose(best, best[0], rtol=1e-6)
+
+
+def test_a_large_rerank_is_split_over_the_workers_and_equals_the_whole(stack: Stack, rows: Rows) -> None:
+    name = registered(stack.client, "late-split")
+    newest = stack.start_worker()
+    wait_for(lambda: len(rows.alive()) == 2, seconds=120, what="the second worker")
+    checked(stack.client.post(f"/api/v1/models/{name}/load"))
+    ready = (
+        "SELECT count(*) FROM scoring_placement p JOIN scoring_scoringmodel m ON m.id = p.model_id "
+        "JOIN scoring_worker w ON w.id = p.worker_id WHERE m.name = %s AND p.state = 'ready' AND w.state = 'ready'"
+    )
+    wait_for(lambda: rows(ready, name) == [(2,)], seconds=120, what="the model on both workers")
+    documents = [text(n, 12) + f" {n}" for n in range(160)]
+
+    def scores(documents: list[str]) -> tuple[list[float], dict[str, Any], int]:
+        body = {"model": name, "queries": "honey", "documents": documents}
+        answer = checked(stack.client.post("/score", json=body))
+        report = checked(stack.client.get(f"/api/v1/score-requests/{answer['id']}"))["report"]
+        return [item["raw_score"] for item in answer["data"]], report, answer["usage"]["prompt_tokens"]
+
+    split, report, tokens = scores(documents)
+    assert report["parts"] == 2 and "," in report["worker"]
+    few = [scores(documents[start : start + 40]) for start in range(0, 160, 40)]
+    assert {one[1]["parts"] for one in few} == {1}
+    np.testing.assert_allclose(split, np.concatenate([one[0] for one in few]), rtol=1e-5)
+    (query_tokens,) = {scores(["honey"])[2] - scores(["honey", "bees"])[2] + scores(["bees"])[2]}
+    assert tokens == sum(one[2] for one in few) - 3 * query_tokens
+    stack.kill_worker(signal.SIGTERM, name=newest)

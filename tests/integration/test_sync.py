@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ LONG = "honey bees dry honey in the hive. " * 12 + "The river rose after rain."
 @pytest.fixture
 def ask(rig: Rig) -> Iterator[Ask]:
     """``ask(model, queries=[…], documents=[…], long_documents="chunk_max")``: the reply as the web reads it."""
-    desk = SyncDesk(host=rig.host, engine=rig.engine, worker_name="worker-1")
+    desk = SyncDesk(host=rig.host, worker_name="worker-1")
     desk.start()
 
     def run(
@@ -45,6 +44,7 @@ def ask(rig: Rig) -> Iterator[Ask]:
             cache_salt=salt,
             options=SyncOptions(**given),
         )
+        dispatch.callers_stay([call])
         desk.answer(json.loads(json.dumps(call.to_json())))
         assert dispatch.connection().blpop([call.reply_key], timeout=4) is not None  # the acknowledgement
         for _ in range(10):
@@ -116,11 +116,12 @@ def test_prompts_are_shared_within_a_team_only(rig: Rig, ask: Ask, judge: Scorin
 
 
 def test_a_request_of_another_release_is_refused_in_words(rig: Rig, ask: Ask) -> None:
-    desk = SyncDesk(host=rig.host, engine=rig.engine, worker_name="worker-1")
+    desk = SyncDesk(host=rig.host, worker_name="worker-1")
     call = SyncRequest(
         reply_key="assay:reply:old", model_id="", model_name="", queries=[], documents=[], pairing="", deadline=0.0
     )
-    desk.answer({**replace(call).to_json(), "version": PAYLOAD_VERSION - 2})
+    dispatch.callers_stay([call])
+    desk.answer({**call.to_json(), "version": PAYLOAD_VERSION - 2})
     dispatch.connection().blpop(["assay:reply:old"], timeout=4)
     reply = dispatch.connection().blpop(["assay:reply:old"], timeout=4)
     desk.drain(1)

@@ -18,14 +18,15 @@ from scoring.models.scoring_model import ModelKind
 from scoring.ranking import ScoreBlock
 from scoring.selectors.candidates import positions_of
 from scoring.services.chunks import chunk_complete, chunk_lease
+from scoring.services.claims import placement_claim, placement_move
 from scoring.services.finalize import jobs_advance
 from scoring.services.imports import set_import
 from scoring.services.jobs import job_submit
-from scoring.services.placements import placement_demand, placement_move
+from scoring.services.placements import placement_want
 from scoring.services.registry import model_register, self_test_claim, self_test_finish
 from scoring.services.stage_plan import StagePlan
 from scoring.services.workers import worker_heartbeat, worker_move, worker_register
-from scoring.states import ITEM_STATUSES, ItemStatus, PlacementState, WorkerState
+from scoring.states import ITEM_STATUSES, ItemStatus, MemorySource, PlacementDemand, PlacementState, WorkerState
 
 EMPTY = ITEM_STATUSES.index(ItemStatus.EMPTY)
 DOCUMENTS = (
@@ -102,7 +103,8 @@ def served_model(
 
 
 def placed(model: ScoringModel, worker: Worker) -> Placement:
-    placement = placement_demand(model=model, worker=worker)
+    placement = placement_want(model=model, worker=worker, demand=PlacementDemand.PERSON, actor="tests")
+    assert placement_claim(placement=placement, worker=worker, claimed_bytes=3 << 30, source=MemorySource.MEASURED)
     for state in (PlacementState.LOADING, PlacementState.WARMING):
         placement_move(placement=placement, to=state, reason="tests")
     placement_move(

@@ -116,6 +116,14 @@ def test_every_stage_is_shown_with_the_change_of_rank(browser_client: Client, ca
         assert browser_client.get(url, {"stage": wrong}).status_code == 404
 
 
+def test_a_query_without_candidates_is_shown_as_one(browser_client: Client, analyst: User, world: World) -> None:
+    queries = factories.imported(analyst, "queries", "id,text\nq1,zebra\nq2,a tick\n", name="Z", file_name="z.csv")
+    stages = [StagePlan(method=StageMethod.BM25, top_k=3), StagePlan(model=world.model, source=0)]
+    job = factories.finished(analyst, world.model, world.worker, world.documents, queries, stages=stages)
+    page = browser_client.get(reverse("web:job_detail", args=[job.pk]), {"query": "0"})
+    assert page.status_code == 200 and 'class="query-text">zebra' in text_of(page)
+
+
 def test_a_stage_is_measured_and_exported_by_itself(browser_client: Client, world: World, cascade: Job) -> None:
     url = reverse("web:job_evaluation", args=[cascade.pk])
     chosen = {"judgement_set": str(world.judgements.pk)}

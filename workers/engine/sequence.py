@@ -93,6 +93,7 @@ class EmbeddingResults:
     errors: dict[int, str] = field(default_factory=dict)  # distinct documents that failed by themselves: the code
     truncated: dict[tuple[Role, int], int] = field(default_factory=dict)
     tokens: int = 0
+    query_tokens: int = 0
     cached_documents: int = 0
     fallback: str | None = None
 

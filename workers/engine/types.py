@@ -171,6 +171,7 @@ class ScoringOutput:
     fallback: str | None  # why the wanted GPU MaxSim did not run
     dtype: str
     revision: str
+    query_tokens: int = 0  # those of prompt_tokens that encoding the queries by themselves needed
     blocks: npt.NDArray[np.int32] | None = None  # [P], listwise: pairs of one number were read together; -1: not read
     best_windows: npt.NDArray[np.int32] | None = None  # [P, 2], chunk_max: where in the document the score is from
 

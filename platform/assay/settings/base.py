@@ -37,7 +37,11 @@ BM25_INDEX_BYTES = env.integer("BM25_INDEX_BYTES", 8 << 30)
 CHUNK_SECONDS = env.integer("CHUNK_SECONDS", 5, maximum=300)  # 0: the same size whatever the speed
 LEASE_SECONDS = env.integer("LEASE_SECONDS", 30, minimum=3)
 STALL_SECONDS = env.integer("STALL_SECONDS", 120, minimum=5)
-HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 2, minimum=1)
+HEARTBEAT_SECONDS = env.integer("HEARTBEAT_SECONDS", 3, minimum=1)
+WORKER_MEMORY_BYTES = env.integer("WORKER_MEMORY_BYTES", 0)  # 0: a share of what the device has
+WORKER_MEMORY_RESERVE_BYTES = env.integer("WORKER_MEMORY_RESERVE_BYTES", 1 << 30)
+MIN_RESIDENCY_SECONDS = env.integer("MIN_RESIDENCY_SECONDS", 60)
+CANARY_SECONDS = env.integer("CANARY_SECONDS", 300, minimum=1)
 
 # --- Limits of a user's jobs, where no row says otherwise -------------------------------------------------------------
 JOBS_RUNNING_PER_USER = env.integer("JOBS_RUNNING_PER_USER", 20, minimum=1)
@@ -50,6 +54,8 @@ MAX_BODY_BYTES = env.integer("MAX_BODY_BYTES", 32 << 20, minimum=1024)
 UPLOAD_MAX_BYTES = env.integer("UPLOAD_MAX_BYTES", 2 << 30, minimum=1024)
 SYNC_TIMEOUT_MS = env.integer("SYNC_TIMEOUT_MS", 30_000, minimum=10)
 SYNC_TIMEOUT_MAX_MS = env.integer("SYNC_TIMEOUT_MAX_MS", 120_000, minimum=SYNC_TIMEOUT_MS)
+COLD_WAIT_SECONDS = env.integer("COLD_WAIT_SECONDS", 120, minimum=1, maximum=600)
+COLD_WAITERS = env.integer("COLD_WAITERS", 64, minimum=1)  # requests that may wait for one model at once
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever

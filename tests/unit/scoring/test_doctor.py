@@ -59,13 +59,14 @@ def test_silence_that_nobody_acts_on_means_that_there_is_no_reconciler() -> None
 
 
 def test_a_queue_that_grows(redis_client: redis.Redis) -> None:
-    redis_client.delete(dispatch.SYNC_QUEUE)
-    assert found("queues")["0 messages wait in queue 'sync'"].status is Status.OK
-    redis_client.rpush(dispatch.SYNC_QUEUE, *["{}"] * 101)
+    queue = dispatch.worker_queue("00000000-0000-7000-8000-000000000000")
+    redis_client.delete(dispatch.BATCH_QUEUE)
+    assert found("queues")["0 messages wait in queue 'batch'"].status is Status.OK
+    redis_client.rpush(queue, *["{}"] * 101)
     try:
-        assert found("queues")["101 messages wait in queue 'sync'"].status is Status.WARNING
+        assert found("queues")[f"101 messages wait in queue '{queue}'"].status is Status.WARNING
     finally:
-        redis_client.delete(dispatch.SYNC_QUEUE)
+        redis_client.delete(queue)
 
 
 def test_a_job_that_nobody_works_on_is_named_once_it_waited(

@@ -14,11 +14,12 @@ from scoring.models import Chunk, Job, QueryResult, ScoringModel, Worker
 from scoring.ranking import ScoreBlock
 from scoring.selectors.jobs import job_progress
 from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
+from scoring.services.claims import placement_claim, placement_move, placement_refuse
 from scoring.services.finalize import jobs_advance
 from scoring.services.job_control import job_pause
 from scoring.services.job_watch import FIRST_CHUNKS, jobs_stop_finish, jobs_stop_hopeless
 from scoring.services.jobs import job_submit
-from scoring.services.placements import placement_demand, placement_move
+from scoring.services.placements import placement_want
 from scoring.services.stages import StagePlan
 from scoring.services.workers import worker_move
 from scoring.states import (
@@ -27,7 +28,9 @@ from scoring.states import (
     ChunkState,
     ItemStatus,
     JobState,
+    MemorySource,
     ModelState,
+    PlacementDemand,
     PlacementState,
     WorkerState,
 )
@@ -82,15 +85,15 @@ def test_a_job_most_of_which_fails_is_stopped_after_its_first_chunks(long: Job, 
 
 
 def test_whole_chunks_that_fail_count(long: Job, worker: Worker) -> None:
-    for _ in range(3 * FIRST_CHUNKS):
+    for _ in range(FIRST_CHUNKS):
         chunk = chunk_lease(worker=worker)
         assert chunk is not None
-        chunk_give_back(chunk=chunk, actor="w", cause=ChunkCause.ITEM_ERROR, error="The model is broken.")
+        chunk_give_back(chunk=chunk, actor="w", cause=ChunkCause.ITEM_ERROR, error="No model.", final=True)
     assert jobs_stop_hopeless() == 1
     jobs_stop_finish()
     jobs_advance()
     long.refresh_from_db()
-    assert long.state == JobState.FAILED and long.failure.endswith("The model is broken.")
+    assert long.state == JobState.FAILED and long.failure.endswith("No model.")
 
 
 def test_a_wrong_column_shows(long: Job, worker: Worker) -> None:
@@ -139,7 +142,11 @@ def test_a_job_says_why_it_waits(
     assert said() == ("no_worker", "no worker is running")
     worker_move(worker=worker, to=WorkerState.READY, reason="tests")
     assert said() == ("no_placement", "no worker has loaded model 'late' yet")
-    placement = placement_demand(model=model, worker=worker)
+    placement = placement_want(model=model, worker=worker, demand=PlacementDemand.BATCH, actor="tests")
+    placement_refuse(placement=placement, worker=worker, why="worker-1: needs 9.1 GiB, 3.2 GiB of 6.0 GiB are free.")
+    room = "worker-1: needs 9.1 GiB, 3.2 GiB of 6.0 GiB are free"
+    assert said() == ("no_placement", f"no worker has room for model 'late': {room}")
+    assert placement_claim(placement=placement, worker=worker, claimed_bytes=1, source=MemorySource.ESTIMATED)
     assert said() == ("model_loading", "model 'late' is being loaded on worker-1")
     for state in (PlacementState.LOADING, PlacementState.WARMING, PlacementState.READY):
         placement_move(placement=placement, to=state, reason="tests")

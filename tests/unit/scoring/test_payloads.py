@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.errors import AssayError
-from scoring.dispatch import _read
+from scoring.dispatch import reply_read
 from scoring.payloads import PAYLOAD_VERSION, PayloadError, SyncLabels, SyncOptions, SyncReply, SyncRequest
 
 CALL = SyncRequest(
@@ -95,7 +95,7 @@ def test_a_missing_field_without_a_default_is_named() -> None:
 
 def test_a_reply_that_cannot_be_read_is_the_operator_s_fault_not_the_client_s() -> None:
     with pytest.raises(AssayError) as refusal:
-        _read(json.dumps(crossed(REPLY, version=99)))
+        reply_read(crossed(REPLY, version=99))
     assert (refusal.value.status, refusal.value.code) == (503, "unknown_payload")
 
 

@@ -139,6 +139,7 @@ class PoolingRunner(TaskRunner):
             errors=results.pair_errors(documents, empty),
             query_truncated=cut_queries,
             prompt_tokens=results.tokens,
+            query_tokens=results.query_tokens,
             cached_documents=results.cached_documents,
             fallback=results.fallback,
         )
@@ -182,6 +183,7 @@ class PoolingRunner(TaskRunner):
         for sequence in (*queries, *documents):
             results.tokens += sequence.tokens
             results.truncated[sequence.role, sequence.index] = sequence.truncated
+        results.query_tokens = sum(sequence.tokens for sequence in queries)
         for role, side, found in ((Role.QUERY, texts.queries, queries), (Role.DOCUMENT, texts.documents, documents)):
             for index in set(range(len(side))) - {sequence.index for sequence in found}:
                 results.mark_empty(role, index)
@@ -189,9 +191,8 @@ class PoolingRunner(TaskRunner):
             return
         results.cached_documents = sum(sequence.encoding is not None for sequence in documents)
         if self.late_interaction is not None:
-            query_tokens = sum(sequence.tokens for sequence in queries)
             for sequence in documents:
-                sequence.products = sequence.tokens * query_tokens
+                sequence.products = sequence.tokens * results.query_tokens
         for name, role in (("queries", Role.QUERY), ("documents", Role.DOCUMENT)):
             cut = results.cut(role)
             refuse_too_long(options.truncation, name, {int(i): int(cut[i]) for i in np.flatnonzero(cut)})

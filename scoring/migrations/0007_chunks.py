@@ -17,7 +17,7 @@ def storage(kind: str) -> str:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("scoring", "0008_job_control"), ("scoring", "0004_run_sets")]
+    dependencies = [("scoring", "0006_job_control"), ("scoring", "0004_run_sets")]
 
     operations = [
         migrations.RemoveIndex(model_name="chunk", name="chunk_expiry"),

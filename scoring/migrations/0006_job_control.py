@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0001_initial'),
-        ('scoring', '0004_stages'),
+        ('scoring', '0005_stages'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

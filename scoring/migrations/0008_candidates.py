@@ -12,7 +12,7 @@ def count_pairs_of_done_chunks(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0009_chunks'),
+        ('scoring', '0007_chunks'),
     ]
 
     operations = [
