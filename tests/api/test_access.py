@@ -23,7 +23,7 @@ def scope_of(method: str, path: str) -> str:
     if path.startswith("/api/v1/models"):
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
-        return "models:read"
+        return "admin" if method in WRITES else "models:read"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
     return "jobs" if path.startswith(sets) else "score"
 
