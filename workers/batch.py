@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 LOOPS: Final = 2
 POLL_SECONDS: Final = 10.0  # the heartbeat tells of new jobs, the host of loaded models
+RELIEF_SECONDS: Final = 60.0
 KEEPER_SECONDS: Final = 1.0
 LOADS_BEFORE_CHUNKS_FAIL: Final = 3
 HOPELESS_AT_ONCE: Final = 50
@@ -88,7 +89,10 @@ class Batch:
         self._emptying = False
         self._held = False
         self._closed = False
-        self._loops = [Loop(f"batch-{n + 1}", self._turn, seconds=POLL_SECONDS) for n in range(LOOPS)]
+        # One looks for work; it wakes the others when there is some.
+        self._loops = [
+            Loop(f"batch-{n + 1}", self._turn, seconds=RELIEF_SECONDS if n else POLL_SECONDS) for n in range(LOOPS)
+        ]
         self._keeper = Loop("lease-keeper", self._keep, seconds=KEEPER_SECONDS)
 
     def start(self) -> None:
@@ -197,7 +201,8 @@ class Batch:
                 return None
             hand = ChunkInHand(chunk, chunk.lease_token)
             self._in_hand.add(hand)
-            return hand
+        self.wake()
+        return hand
 
     def _run(self, hand: ChunkInHand) -> None:
         chunk = hand.chunk

@@ -125,9 +125,10 @@ def _redis() -> Iterator[Finding]:
     with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=PATIENCE_SECONDS) as client:
         about: dict[str, Any] = client.info()
     used, limit = about["used_memory"], about.get("maxmemory", 0)
-    yield Finding("redis", Status.OK, f"Redis {about['redis_version']}, {about['used_memory_human']} used")
-    if about["maxmemory_policy"] != "noeviction":
-        message = f"Redis may evict messages (maxmemory-policy {about['maxmemory_policy']})."
+    policy = about["maxmemory_policy"]
+    yield Finding("redis", Status.OK, f"Redis {about['redis_version']}, {about['used_memory_human']} used, {policy}")
+    if policy != "noeviction":
+        message = f"Redis may evict messages (maxmemory-policy {policy})."
         yield Finding("redis", Status.PROBLEM, message, "Set maxmemory-policy noeviction.")
     if not about["aof_enabled"]:
         yield Finding("redis", Status.PROBLEM, "Redis keeps nothing over a restart.", "Set appendonly yes.")

@@ -103,14 +103,14 @@ def test_every_variable_is_one_that_the_settings_know(name: str) -> None:
 
 
 def test_every_variable_of_the_images_is_known_too() -> None:
-    given = set(re.findall(r"(?:ENV|RUN|\s)\s*([A-Z][A-Z_]+)=", DOCKERFILE))
+    given = set(re.findall(r"(?:ENV|RUN|\s)\s*([A-Z][A-Z0-9_]+)=", DOCKERFILE))
     assert {"DATA_DIR", "SECRET_KEY"} <= given
     assert given - OF_OTHERS <= variables_valid()
 
 
 def test_the_page_of_settings_lists_them_all_and_no_other() -> None:
     table = [line.split("|")[1] for line in (env.ROOT / "docs" / "settings.md").read_text().splitlines() if "|" in line]
-    listed = {name: "**F**" in cell for cell in table for name in re.findall(r"`([A-Z_]+)`", cell)}
+    listed = {name: "**F**" in cell for cell in table for name in re.findall(r"`([A-Z0-9_]+)`", cell)}
     assert listed == settings_known()
 
 
