@@ -10,11 +10,13 @@ from django.db.models import Count, Min, Model
 from django.utils import timezone
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from redis import RedisError
 
+from scoring import dispatch
 from scoring.models import Chunk, Job, ScoringModel, Worker
 from scoring.selectors.demand import model_demand_seconds
 from scoring.selectors.workers import workers_alive
-from scoring.states import ChunkState, JobState, ModelState, WorkerState
+from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
 
 OPEN_CHUNKS: Final = (ChunkState.PENDING, ChunkState.LEASED)
 # The engine's figures that rise and fall; its others only grow.
@@ -32,8 +34,8 @@ class DomainCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            yield from (*_states(), *_queue(), *_demand(), *_workers())
-        except DatabaseError:
+            yield from (*_states(), *_queue(), *_demand(), *_workers(), *_messages())
+        except (DatabaseError, RedisError):
             return  # /readyz says so; the web's own metrics are answered all the same
 
 
@@ -59,9 +61,31 @@ def _queue() -> Iterator[Metric]:
     for state in OPEN_CHUNKS:
         family.add_metric([state], counted.get(state, 0))
     yield family
+    returned = GaugeMetricFamily(
+        "assay_returned_chunks", "Chunks not ended that came back, by cause.", labels=["cause"]
+    )
+    causes = dict(open_chunks.exclude(cause="").values_list("cause").annotate(Count("pk")))
+    for cause in ChunkCause.values:
+        returned.add_metric([cause], causes.get(cause, 0))
+    yield returned
     oldest = Job.objects.filter(state=JobState.QUEUED).aggregate(Min("queued_at"))["queued_at__min"]
     age = (timezone.now() - oldest).total_seconds() if oldest else 0.0
     yield GaugeMetricFamily("assay_oldest_queued_job_seconds", "How long the oldest queued job has waited.", value=age)
+
+
+def _messages() -> Iterator[Metric]:
+    """By worker and model, in their names; a queue of neither is ``other``."""
+    names = {dispatch.worker_queue(pk): name for pk, name in workers_alive().values_list("pk", "name")}
+    names |= {dispatch.model_queue(pk): name for pk, name in ScoringModel.objects.values_list("pk", "name")}
+    depths: dict[tuple[str, str], int] = {}
+    for queue, depth in dispatch.queue_depths().items():
+        kind = {dispatch.WORKER_QUEUES: "worker", dispatch.MODEL_QUEUES: "model"}.get(queue[:2], queue)
+        label = (kind, "" if kind == queue else names.get(queue, "other"))
+        depths[label] = depths.get(label, 0) + depth
+    family = GaugeMetricFamily("assay_queued_messages", "Messages not yet taken.", labels=["queue", "of"])
+    for labels, depth in depths.items():
+        family.add_metric(labels, depth)
+    yield family
 
 
 def _demand() -> Iterator[Metric]:
@@ -102,6 +126,8 @@ def _workers() -> Iterator[Metric]:
             else:
                 what = f"Engine: {name.replace('_', ' ')}."
                 _add(families, f"engine_{name}", what, value, name in ENGINE_GAUGES, worker=worker.name)
+        for unit, number in worker.statistics.get("chunk_work", {}).items():
+            _add(families, f"worker_chunk_{unit}", f"Of chunks done: {unit}.", number, worker=worker.name)
         for kind in ("sync", "chunks"):
             for outcome, number in worker.statistics.get(kind, {}).items():
                 what = f"Outcomes of {'synchronous requests' if kind == 'sync' else 'chunks'}."

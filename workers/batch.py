@@ -78,6 +78,7 @@ class ChunkInHand:
 class Batch:
     def __init__(self, *, host: Host, engine: Engine, retriever: Retriever, worker: Worker) -> None:
         self.outcomes = Counters()
+        self.work = Counters()  # of chunks done: seconds, documents, pairs
         self._retriever = retriever
         self._host = host
         self._engine = engine
@@ -217,6 +218,10 @@ class Batch:
             stored = self._stored(lambda: chunk_complete(chunk=chunk, worker=self._worker, block=block, report=report))
             outcome = "done" if stored else "lease_lost"
             self.outcomes.add(outcome)
+            if stored:
+                self.work.add("seconds", report["seconds"])
+                self.work.add("documents", chunk.document_count)
+                self.work.add("pairs", chunk.query_count * chunk.document_count)
             logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
 
     def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:

@@ -171,6 +171,7 @@ class WorkerProcess:
             "models": self.host.names(),
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
+            "chunk_work": self.batch.work.snapshot(),
             "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }

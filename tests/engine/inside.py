@@ -40,7 +40,11 @@ def late_runner_of(engine: Engine, name: str) -> LateInteractionRunner:
 def record_rows(engine: Engine, name: str) -> list[list[int]]:
     """From now on, the token ids of every row that goes through the model's body."""
     rows: list[list[int]] = []
-    body_of(engine, name).register_forward_pre_hook(
-        lambda module, args, inputs: rows.append(inputs["packed_batch"].token_ids.tolist()), with_kwargs=True
-    )
+
+    def note(module: Any, args: Any, inputs: dict[str, Any]) -> None:
+        packed = inputs.get("packed_batch")
+        own = inputs["input_ids"][0][inputs["attention_mask"][0].bool()] if packed is None else packed.token_ids
+        rows.append(own.tolist())  # without what fills the row up
+
+    body_of(engine, name).register_forward_pre_hook(note, with_kwargs=True)
     return rows

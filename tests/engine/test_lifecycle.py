@@ -149,9 +149,10 @@ def test_what_nobody_came_for_is_given_up_in_time(runner: LateInteractionRunner)
         runner.postprocess_pooler_output(encoded(owner, Role.QUERY, 0))
     runner.give_up_unused(10.0)
     assert runner.reservations == 2
-    time.sleep(0.05)
+    for owner in (idle, busy):
+        runner._reservations[owner.key].used -= 1000.0
     runner.postprocess_pooler_output(encoded(busy, Role.DOCUMENT, 0))
-    runner.give_up_unused(0.04)
+    runner.give_up_unused(500.0)
     assert (runner.reservations, runner.reserved_bytes) == (1, BYTES)
     assert runner._counters["expired_reservations"] == 1
 
@@ -203,9 +204,9 @@ class Pause(Gate):
         self._left = after - 1
         self._open = threading.Event()
         self.reached = threading.Event()
-        self._scheduler: Any = engine._scheduler
-        self._note_pace = self._scheduler.note_pace
-        self._scheduler.note_pace = self._pause  # type: ignore[method-assign,assignment]
+        scheduler: Any = engine._scheduler
+        self._scheduler, self._note_pace = scheduler, scheduler.note_pace
+        scheduler.note_pace = self._pause
 
     def _pause(self, *noted: Any) -> None:
         self._note_pace(*noted)

@@ -102,10 +102,12 @@ def test_however_many_ask_one_replica_is_wanted(model: ScoringModel, make_worker
 def test_of_workers_that_race_for_a_row_one_wins(model: ScoringModel, make_worker: MakeWorker) -> None:
     workers = [make_worker(f"worker-{number}") for number in range(8)]
     model_demand(model=model)
+    seen = [Placement.objects.get() for _ in workers]  # by each of them while it was still wanted
 
     def claim(number: int) -> bool:
-        row = Placement.objects.get()
-        return placement_claim(placement=row, worker=workers[number], claimed_bytes=GIB, source=MemorySource.ESTIMATED)
+        return placement_claim(
+            placement=seen[number], worker=workers[number], claimed_bytes=GIB, source=MemorySource.ESTIMATED
+        )
 
     won = in_threads(8, claim)
     assert sum(won) == 1

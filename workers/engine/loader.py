@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,6 +18,9 @@ from workers.engine.loading.checkpoint import load_checkpoint, resolve_device
 from workers.engine.memory import MemoryMeter, forget_frames, give_memory_back
 from workers.engine.model_types import ModelSpec
 from workers.engine.task_runner import TaskRunner
+
+_TRIES = 5
+_PAUSE_SECONDS = 0.02
 
 
 class Loader:
@@ -40,19 +44,28 @@ class Loader:
 
     def load(self, spec: ModelSpec, generation: int, prove: Proof | None) -> TaskRunner:
         """Raises what the checkpoint or ``prove`` raises, with the memory of everything given back."""
+        made: list[weakref.ref[TaskRunner]] = []
         try:
-            return self._load(spec, generation, prove)
+            return self._load(spec, generation, prove, made)
         except BaseException as error:
             forget_frames(error)
             give_memory_back()
+            for _ in range(_TRIES):  # the thread that answered the proof's last request may still be about to let go
+                if all(task() is None for task in made):
+                    break
+                time.sleep(_PAUSE_SECONDS)
+                give_memory_back()
             raise
 
-    def _load(self, spec: ModelSpec, generation: int, prove: Proof | None) -> TaskRunner:
+    def _load(
+        self, spec: ModelSpec, generation: int, prove: Proof | None, made: list[weakref.ref[TaskRunner]]
+    ) -> TaskRunner:
         started = time.monotonic()
         meter = MemoryMeter(resolve_device(spec.device if spec.device != "auto" else self._config.device))
         checkpoint = load_checkpoint(spec, self._config, self._gates)
         info = describe(spec, checkpoint, generation, time.monotonic() - started)
         task = build_runner(spec, checkpoint, info, self._caches, self._counters)
+        made.append(weakref.ref(task))
         task.prefix_cache = self._prefix_cache
         meter.note()
         candidate = self._introduce(spec, task)

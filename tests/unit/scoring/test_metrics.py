@@ -24,6 +24,7 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Clie
         },
         "sync": {"answered": 4},
         "chunks": {"done": 6},
+        "chunk_work": {"seconds": 2.5, "pairs": 640},
     }
     worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
     scraped = client.get("/metrics").content.decode()
@@ -41,6 +42,10 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Clie
         'assay_engine_label_fallbacks_total{worker="worker-7"} 8.0',
         'assay_worker_sync_total{outcome="answered",worker="worker-7"} 4.0',
         'assay_worker_chunks_total{outcome="done",worker="worker-7"} 6.0',
+        'assay_worker_chunk_seconds_total{worker="worker-7"} 2.5',
+        'assay_worker_chunk_pairs_total{worker="worker-7"} 640.0',
+        'assay_returned_chunks{cause="worker_crashed"} 0.0',
+        'assay_queued_messages{of="",queue="batch"} 0.0',
     ):
         assert line in scraped, line
     statistics["problem"] = "DEVICE is 'cuda', but"
