@@ -150,7 +150,7 @@ def duration(seconds: float | None) -> str:
 @register.filter
 def memory(count: int | None) -> str:
     """Bytes in the binary units, and by the names, that workers give them in their reasons."""
-    text = filesizeformat(count)
+    text = filesizeformat(count or 0)
     return f"{text[:-1]}iB" if text.endswith("B") else text
 
 
