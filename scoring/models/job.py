@@ -64,3 +64,12 @@ class Job(OwnedModel):
     def last_stage(self) -> Stage:
         """Whose ranking is the job's when no stage is named. Reads the prefetched stages where there are any."""
         return max(self.stages.all(), key=lambda stage: stage.index)
+
+    @property
+    def scored_by(self) -> str:
+        """All its stages: an arrow leads to one that goes on from the stage before, a comma stands between others."""
+        words, before = "", None
+        for stage in self.stages.all():
+            words += f"{' → ' if stage.source_id == before.pk else ', '}{stage}" if before else f"{stage}"
+            before = stage
+        return words

@@ -13,6 +13,7 @@ from typing import Any
 from django import template
 from django.db.models import Model
 from django.template import Context
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -144,6 +145,13 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@register.filter
+def memory(count: int | None) -> str:
+    """Bytes in the binary units, and by the names, that workers give them in their reasons."""
+    text = filesizeformat(count or 0)
+    return f"{text[:-1]}iB" if text.endswith("B") else text
 
 
 @register.filter

@@ -47,14 +47,13 @@ class JobForm(forms.Form):
         initial=DEFAULT_BM25,
         min_value=1,
         max_value=MAX_RETRIEVED,
-        help_text="Only with BM25.",
     )
     run_set = SetChoice(
         RunSet.objects.none(),
         label="Run",
         required=False,
         empty_label="Choose a run",
-        help_text="Only with an uploaded run. Its query and document ids must be those of the sets.",
+        help_text="Its query and document ids must be those of the sets.",
     )
     model = forms.ModelChoiceField(ScoringModel.objects.none(), widget=forms.RadioSelect, empty_label=None)
     top_k = _kept(help_text="Empty keeps the whole ranking.")
@@ -87,7 +86,7 @@ class FurtherForm(forms.Form):
 
     model = forms.ModelChoiceField(ScoringModel.objects.none(), empty_label="Choose a model")
     source = forms.ChoiceField(label="It scores", choices=Source, initial=Source.KEPT)
-    top_k = _kept()
+    top_k = _kept(help_text="Empty keeps the whole ranking.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

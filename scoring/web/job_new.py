@@ -70,6 +70,7 @@ class JobNewView(PrincipalMixin, View):
             "start": start_of(self.principal),
             "chosen_model": str(forms.job["model"].value() or ""),
             "size": job_size(filled),
+            "view": self,
         }
         return render(self.request, "jobs/new.html", context)
 

@@ -20,6 +20,7 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.models import ScoringModel, Transition
+from scoring.models.scoring_model import ColdPolicy
 from scoring.selectors.models import models_with_placements
 from scoring.selectors.placements import placement_outlook, placements_of_model
 from scoring.services.placements import model_load, model_reload, model_unload
@@ -123,6 +124,17 @@ class PlacingForm(forms.ModelForm[ScoringModel]):
     class Meta:
         model = ScoringModel
         fields = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
+        labels: ClassVar[dict[str, str]] = {
+            "min_replicas": "Replicas, at least",
+            "max_replicas": "Replicas, at most",
+            "memory_bytes": "Memory of a replica",
+            "min_residency": "Stays loaded for",
+            "cold_policy": "While on no worker",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["cold_policy"].choices = [("", "Default"), *ColdPolicy.choices]  # type: ignore[attr-defined]
 
     def _post_clean(self) -> None:
         """The row stays as it is: the service writes it."""

@@ -61,7 +61,7 @@ class SetTable(tables.Table):
 class JobTable(tables.Table):
     name = tables.Column()
     state = StateColumn()
-    model = tables.Column("Model", accessor="model__name")
+    scored_by = tables.Column("Scored by", orderable=False, attrs={"td": {"class": "break"}})
     pairs = CountColumn("Pairs", accessor="pair_count")
     query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
     document_set = tables.Column("Documents", attrs={"td": {"class": "muted break"}}, accessor="document_set__name")

@@ -148,7 +148,7 @@ class WorkerActionView(ActionView):
             raise AssayError("invalid_hold", f"{field.capitalize()}: {errors[0]}", status=422, param=field)
         until = {"until": form.cleaned_data["until"]} if action is worker_maintain else {}
         action(principal=self.principal, worker=worker, reason=form.cleaned_data["reason"], **until)
-        return f"Worker “{worker.name}” is {worker.get_state_display()}."
+        return f"Worker “{worker.name}”: {worker.get_state_display().lower()}."
 
     def after(self) -> str:
         return reverse("web:worker_detail", args=[self.kwargs["pk"]])

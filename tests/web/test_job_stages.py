@@ -109,7 +109,7 @@ def test_every_stage_is_shown_with_the_change_of_rank(browser_client: Client, ca
     last = text_of(browser_client.get(url))
     assert "Scored what BM25 kept" in last and "in BM25" in last and f"{url}?stage=0" not in last
     first = text_of(browser_client.get(url, {"stage": "0"}))
-    assert "Found documents by itself" in first and "in BM25" not in first
+    assert "Found by shared words" in first and "in BM25" not in first
     assert f'href="{reverse("web:job_evaluation", args=[cascade.pk])}?stage=0"' in first
     assert '/export/csv/?stage=0"' in first
     for wrong in ("7", "x", "-1", "99999"):
