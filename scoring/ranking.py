@@ -36,6 +36,10 @@ class ScoreBlock:
         raw = np.full(shape, np.nan, np.float32)
         return cls(raw, raw.copy(), np.full(shape, ABSENT, np.uint8))
 
+    @property
+    def pair_count(self) -> int:
+        return int(np.count_nonzero(self.statuses != ABSENT))
+
     def packed(self) -> dict[str, Any]:
         """As table columns; ``scores`` is empty where activation changed nothing."""
         return {
@@ -43,14 +47,14 @@ class ScoreBlock:
             "scores": b"" if same_scores(self.raw, self.activated) else self.activated.astype(FLOAT).tobytes(),
             "statuses": self.statuses.astype(np.uint8).tobytes(),
             "document_positions": b"" if self.positions is None else self.positions.astype(POSITION).tobytes(),
-            "pair_count": int(np.count_nonzero(self.statuses != ABSENT)),
+            "pair_count": self.pair_count,
         }
 
     def counts(self) -> dict[str, Any]:
         """As table columns; a pair that was empty is in neither."""
         return {
             "scored_pairs": int(np.count_nonzero(~np.isnan(self.raw))),
-            "failed_pairs": int(np.count_nonzero(self.statuses == ITEM_STATUSES.index(ItemStatus.FAILED))),
+            "failed_pairs": int(np.count_nonzero(self.statuses == FAILED)),
         }
 
     @classmethod

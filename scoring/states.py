@@ -143,8 +143,10 @@ class PlacementState(TextChoices):
     UNKNOWN = "unknown", "unknown (worker lost)"
 
 
+# Serves, and nothing is on its way.
+SETTLED = (PlacementState.READY, PlacementState.DEGRADED)
 # The model answers requests there: while it is updated, the old weights do.
-SERVING = (PlacementState.READY, PlacementState.DEGRADED, PlacementState.UPDATING)
+SERVING = (*SETTLED, PlacementState.UPDATING)
 # On its way to that.
 COMING = (PlacementState.CLAIMED, PlacementState.LOADING, PlacementState.WARMING)
 # What it claimed of the worker's memory counts.

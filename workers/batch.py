@@ -226,7 +226,7 @@ class Batch:
             if stored:
                 self.work.add("seconds", report["seconds"])
                 self.work.add("documents", chunk.document_count)
-                self.work.add("pairs", chunk.query_count * chunk.document_count)
+                self.work.add("pairs", block.pair_count)
             logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
 
     def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:

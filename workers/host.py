@@ -22,7 +22,16 @@ from scoring.services.chunks import worker_label
 from scoring.services.claims import placement_move, placement_observe, placements_used
 from scoring.services.placements import model_demand, placement_want
 from scoring.services.workers import worker_equip
-from scoring.states import COMING, HELD_STATES, SERVING, ModelState, PlacementDemand, PlacementState, WorkerHold
+from scoring.states import (
+    COMING,
+    HELD_STATES,
+    SERVING,
+    SETTLED,
+    ModelState,
+    PlacementDemand,
+    PlacementState,
+    WorkerHold,
+)
 from workers.canary import Canary
 from workers.claimant import Claimant, by_urgency
 from workers.device_memory import DeviceMemory
@@ -304,7 +313,7 @@ class Host:
         """The canary of one idle model. True: look at the rows again, it may have to be read anew."""
         for placement in mine:
             held = self._held.get(placement.model_id)
-            settled = placement.state in (PlacementState.READY, PlacementState.DEGRADED) and placement.present
+            settled = placement.state in SETTLED and placement.present
             idle = placement.model_id not in self.usage.busy()
             if held and settled and idle and held.serves(placement.model) and self._canary.due(placement.model_id):
                 self._canary.check(placement, held)

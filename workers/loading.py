@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from scoring.models import Placement, ScoringModel, Worker
 from scoring.services.claims import model_measured, placement_fail, placement_move
+from scoring.services.placements import NO_FAILURE
 from scoring.states import SERVING, PlacementState
 from workers.canary import Canary
 from workers.device_memory import DeviceMemory
@@ -85,11 +86,9 @@ class Loader:
         held = self._held.put(model, spec, info)
         self._canary.proved(model.pk)
         facts: dict[str, Any] = {
+            **NO_FAILURE,
             "loaded_at": Now(),
             "reloaded": placement.reload_requested,
-            "attempt": 0,
-            "next_try_at": None,
-            "failure_code": "",
             **self._measured(placement, max(info.measured_bytes, info.weight_bytes)),
             **observed(held),
         }

@@ -11,7 +11,6 @@ from rest_framework import serializers
 from assay.api.serializers import StrictIntegerField, StrictNumberField, StrictSerializer, TextField
 from scoring.api.job_stages import (
     BM25_STAGE,
-    MAX_KEPT,
     STAGE,
     CandidatesSerializer,
     StagePlanSerializer,
@@ -22,6 +21,7 @@ from scoring.export.results import EXPORTS
 from scoring.models import Job, QueryResult
 from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.selectors.jobs import PreviousRanks, RankedDocument, job_progress
+from scoring.services.stage_plan import MAX_KEPT
 from scoring.states import ItemStatus, JobState
 
 MAX_TOP: Final = 1000

@@ -12,13 +12,12 @@ from assay.api.principal import Principal
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
 from scoring.api.openapi import state_field
+from scoring.api.resources import team_set
 from scoring.models import RunSet, Stage, StageMethod
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.models import model_for_request
-from scoring.services.stage_plan import MAX_RETRIEVED, MAX_STAGES, StagePlan
+from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan
 from scoring.states import StageState
-
-MAX_KEPT: Final = 2**31 - 1
 
 
 class StagePlanSerializer(StrictSerializer):
@@ -96,13 +95,15 @@ def _candidates(given: Mapping[str, Any], principal: Principal) -> list[StagePla
     if "bm25" in given:
         return [StagePlan(method=StageMethod.BM25, top_k=given["bm25"])]
     if "run_set" in given:
-        run_set = _run_set(given["run_set"], "candidates.run_set", principal)
+        run_set = team_set(principal, RunSet, given["run_set"], param="candidates.run_set", noun="run")
         return [StagePlan(method=StageMethod.RUN, run_set=run_set)]
     return []
 
 
 def _plan(given: Mapping[str, Any], where: str, principal: Principal) -> StagePlan:
-    run_set = _run_set(given["run_set"], f"{where}run_set", principal) if given.get("run_set") else None
+    run_set = None
+    if given.get("run_set"):
+        run_set = team_set(principal, RunSet, given["run_set"], param=f"{where}run_set", noun="run")
     method = StageMethod(given.get("method") or (StageMethod.RUN if run_set else StageMethod.MODEL))
     model = None
     if method == StageMethod.MODEL or given.get("model"):
@@ -112,14 +113,6 @@ def _plan(given: Mapping[str, Any], where: str, principal: Principal) -> StagePl
             refusal.param = f"{where}model"
             raise
     return StagePlan(method=method, model=model, run_set=run_set, source=given.get("source"), top_k=given.get("top_k"))
-
-
-def _run_set(pk: Any, param: str, principal: Principal) -> RunSet:
-    """The team's run. Another team's is not found."""
-    found = RunSet.objects.for_team(principal.team).filter(pk=pk).first()
-    if found is None:
-        raise AssayError("not_found", f"There is no run {pk} in your team.", status=404, param=param)
-    return found
 
 
 STAGE: Final[dict[str, Any]] = {

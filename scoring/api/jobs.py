@@ -21,7 +21,7 @@ from scoring.api import job_shapes as shapes
 from scoring.api.job_control import IDEMPOTENCY_KEY, JobControlViewSet, idempotency_key
 from scoring.api.job_stages import plans_of
 from scoring.api.openapi import BODY, LISTED, READ, operation
-from scoring.api.resources import Pagination, query_of
+from scoring.api.resources import Pagination, query_of, team_set
 from scoring.api.synchronous import validated
 from scoring.export.results import EXPORTS, export_of
 from scoring.filters import JobFilter
@@ -157,12 +157,8 @@ class JobViewSet(JobControlViewSet):
         return Response(shapes.EvaluationSerializer(evaluation).data)
 
     def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:
-        """The team's set that ``fields`` name. Another team's is not found."""
-        found = model.objects.for_team(self.principal.team).filter(pk=fields[param]).first()
-        if found is None:
-            noun = param.replace("_", " ")
-            raise AssayError("not_found", f"There is no {noun} {fields[param]} in your team.", status=404, param=param)
-        return found
+        """The team's set that ``fields`` name."""
+        return team_set(self.principal, model, fields[param], param=param, noun=param.replace("_", " "))
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:

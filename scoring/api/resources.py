@@ -19,6 +19,8 @@ from rest_framework.viewsets import GenericViewSet
 from assay.api.pagination import CursorPagination
 from assay.api.principal import Principal, principal_of
 from assay.api.serializers import StrictSerializer
+from assay.errors import AssayError
+from scoring.models.base import UploadedSet
 
 PAGE_PARAMETERS = ("cursor", "page_size")
 
@@ -94,6 +96,14 @@ class ResourceViewSet(GenericViewSet[Any]):
         """One page of what the query parameters leave of ``queryset``."""
         page = self.paginate_queryset(self.filter_queryset(queryset))
         return self.get_paginated_response(serializer(page, many=True).data)
+
+
+def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str, noun: str) -> Any:
+    """The team's set that a field names. Raises AssayError 404: another team's is not found."""
+    found = model.objects.for_team(principal.team).filter(pk=pk).first()
+    if found is None:
+        raise AssayError("not_found", f"There is no {noun} {pk} in your team.", status=404, param=param)
+    return found
 
 
 def refuse_unknown(request: Request, known: Collection[str]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from django.db.models import BinaryField, Count, Max, QuerySet
-from django.db.models.functions import Substr
+from django.db.models import Count, Max, QuerySet
 
 from scoring.models import Job, QueryResult, RunEntry, RunSet, Stage
 from scoring.ranking import POSITION, Positions
+from scoring.selectors.packed import packed_part
 
 SAMPLED_RANKS: Final = 1000
 
@@ -28,8 +28,7 @@ def positions_of(stage: Stage, *, queries: range, candidates: range) -> Position
         return np.broadcast_to(row, shape)
     positions = np.full(shape, -1, np.int32)
     found = _source_rows(stage).filter(query_position__gte=queries.start, query_position__lt=queries.stop)
-    size = POSITION.itemsize
-    part: Any = Substr("positions", 1 + candidates.start * size, shape[1] * size, output_field=BinaryField())
+    part = packed_part("positions", POSITION.itemsize, start=candidates.start, count=shape[1])
     for query, scored, packed in found.values_list("query_position", "scored", part):
         own = np.frombuffer(packed, POSITION)[: max(scored - candidates.start, 0)]
         positions[query - queries.start, : len(own)] = own
@@ -49,7 +48,7 @@ def candidate_counts(stage: Stage) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def candidate_overlap(stage: Stage, *, sample: int = 256) -> float:
     """In how many lists a candidate is on average, 1: they share nothing; from the beginnings of up to ``sample``."""
-    beginning: Any = Substr("positions", 1, SAMPLED_RANKS * POSITION.itemsize, output_field=BinaryField())
+    beginning = packed_part("positions", POSITION.itemsize, count=SAMPLED_RANKS)
     lists = list(_source_rows(stage).filter(scored__gt=0).values_list(beginning, "scored")[:sample])
     if not lists:
         return 1.0

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
-from django.db.models import BinaryField, Count, Prefetch, Q, QuerySet, Sum
-from django.db.models.functions import Substr
+from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from assay.api.principal import Principal
@@ -19,6 +18,7 @@ from scoring.models.chunk import BLOBS
 from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
 from scoring.selectors.failures import failure_codes
 from scoring.selectors.job_waiting import Waiting, job_waiting
+from scoring.selectors.packed import packed_part
 from scoring.states import STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 
 RANKING_ARRAYS: Final = {"positions": 4, "raw_scores": 4, "scores": 4, "statuses": 1}  # bytes per rank
@@ -205,12 +205,7 @@ def _failures(result: QueryResult, ranking: Ranking) -> dict[int, str]:
 
 def _ranking_parts(results: Sequence[QueryResult], start: int, limit: int | None) -> dict[int, Ranking]:
     """By row, ranks start + 1 … start + limit: only these bytes are read, however many documents are ranked."""
-
-    def part(column: str, size: int) -> Substr:
-        length = None if limit is None else limit * size
-        return Substr(column, start * size + 1, length, output_field=BinaryField())
-
-    columns = [part(column, size) for column, size in RANKING_ARRAYS.items()]
+    columns = [packed_part(column, size, start=start, count=limit) for column, size in RANKING_ARRAYS.items()]
     rows = QueryResult.objects.filter(pk__in=[result.pk for result in results]).values_list("pk", *columns)
     parts = {}
     for pk, positions, raw, scores, statuses in rows:

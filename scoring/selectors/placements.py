@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from scoring.models import Placement, ScoringModel, Worker
 from scoring.selectors.workers import workers_alive
 from scoring.services.chunks import liveness
-from scoring.states import COMING, SERVING, PlacementState, WorkerState
+from scoring.states import COMING, SERVING, SETTLED, PlacementState, WorkerState
 
 UP = (WorkerState.STARTING, WorkerState.READY, WorkerState.STALLED)
 
@@ -57,7 +57,7 @@ class PlacementView:
         """Whether the worker runs the model as it is wanted now."""
         placement = self.placement
         return (
-            placement.state in (PlacementState.READY, PlacementState.DEGRADED)
+            placement.state in SETTLED
             and placement.present
             and placement.generation == placement.model.generation
             and placement.reloaded == placement.reload_requested

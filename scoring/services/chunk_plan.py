@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from scoring.models import ScoringModel
+from scoring.models import Chunk, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
 
 
@@ -91,6 +91,11 @@ def blocks(*, counts: npt.NDArray[np.int64], size: BlockSize) -> Iterator[Block]
         for document_start in range(0, int(width), size.documents):
             documents = min(size.documents, int(width) - document_start)
             yield Block(query_start, len(own), document_start, documents)
+
+
+def chunk_of(stage: Stage, block: Block, *, index: int, **fields: Any) -> Chunk:
+    """The row, unsaved, of a chunk that covers ``block``."""
+    return Chunk(job_id=stage.job_id, stage=stage, index=index, **asdict(block), **fields)
 
 
 def halves_by_documents(block: Block) -> tuple[Block, Block]:

@@ -17,12 +17,11 @@ from django.db.models.functions import JSONObject
 
 from scoring.models import Chunk, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
-from scoring.services.chunk_plan import BLOCK_SIZES, Block, BlockSize, cut_anew, encodes_texts
+from scoring.services.chunk_plan import BLOCK_SIZES, Block, BlockSize, chunk_of, cut_anew, encodes_texts
 from scoring.services.chunks import RUNNABLE
-from scoring.services.transitions import transition_record
+from scoring.services.transitions import RECONCILER, transition_record
 from scoring.states import ChunkState, StageState
 
-ACTOR: Final = "reconciler"
 LAST_CHUNKS: Final = 20
 LEAST_CHUNKS: Final = 3  # the first ones may pay for a warm-up
 EARLIER_STAGES: Final = 5
@@ -90,23 +89,13 @@ def pending_cut_anew(*, stage: Stage, size: BlockSize) -> int:
         Chunk.objects.filter(pk__in=[row[0] for row in rows]).delete()
         first = min(row[1] for row in rows)
         Chunk.objects.bulk_create(
-            (
-                Chunk(
-                    job_id=stage.job_id,
-                    stage=stage,
-                    index=index,
-                    query_start=block.query_start,
-                    query_count=block.query_count,
-                    document_start=block.document_start,
-                    document_count=block.document_count,
-                )
-                for index, block in enumerate(new, start=first)
-            ),
-            batch_size=2000,
+            (chunk_of(stage, block, index=index) for index, block in enumerate(new, start=first)), batch_size=2000
         )
         Stage.objects.filter(pk=stage.pk).update(query_block=size.queries, document_block=size.documents)
         detail = {"chunks": len(rows), "became": len(new), "queries": size.queries, "documents": size.documents}
-        transition_record(stage, stage.state, stage.state, actor=ACTOR, reason="chunks cut anew", detail=detail).save()
+        transition_record(
+            stage, stage.state, stage.state, actor=RECONCILER, reason="chunks cut anew", detail=detail
+        ).save()
     return len(rows)
 
 

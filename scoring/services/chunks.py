@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 from scoring.models import Chunk, Job, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import ScoreBlock
-from scoring.services.chunk_plan import Block
+from scoring.services.chunk_plan import Block, chunk_of
 from scoring.services.isolation import ATTEMPTS, halves
-from scoring.services.transitions import transition, transition_record
+from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import COUNTED_CAUSES, ChunkCause, ChunkState, JobState, StageState
 
 RUNNABLE: Final = (JobState.QUEUED, JobState.RUNNING)
@@ -157,15 +157,9 @@ def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str =
 
 def _add_half(chunk: Chunk, block: Block, *, actor: str) -> None:
     """The other half of a chunk just cut, with the same history: both run alone and after all that is not suspect."""
-    half = Chunk.objects.create(
-        job_id=chunk.job_id,
-        stage_id=chunk.stage_id,
-        index=chunk.index,
-        attempts=chunk.attempts,
-        cause=chunk.cause,
-        error=chunk.error,
-        **asdict(block),
-    )
+    history = {"attempts": chunk.attempts, "cause": chunk.cause, "error": chunk.error}
+    half = chunk_of(chunk.stage, block, index=chunk.index, **history)
+    half.save()
     detail = {"cut_from": chunk.pk, "attempts": chunk.attempts}
     transition_record(half, "", ChunkState.PENDING, actor=actor, reason="cut in two", detail=detail).save()
 
@@ -182,7 +176,7 @@ def chunks_reclaim_expired(*, blame: bool = True) -> int:
     ``blame`` False: whoever watches was not there all the time, so no loss is put down to a chunk.
     """
     expired = Chunk.objects.filter(state=ChunkState.LEASED, lease_expires_at__lt=Now())
-    return _reclaim(expired, actor="reconciler", blame=blame)
+    return _reclaim(expired, actor=RECONCILER, blame=blame)
 
 
 def _reclaim(lost: QuerySet[Chunk], *, actor: str, blame: bool) -> int:

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce, Now
 from scoring.models import Chunk, Placement, ScoringModel, Worker
 from scoring.services.chunks import worker_label
 from scoring.services.transitions import transition
-from scoring.states import CLAIMING, ChunkState, MemorySource, PlacementDemand, PlacementState
+from scoring.states import CLAIMING, SETTLED, ChunkState, MemorySource, PlacementDemand, PlacementState
 
 BACK_OFF_SECONDS: Final = 10.0
 BACK_OFF_MAX_SECONDS: Final = 300.0
@@ -121,10 +121,6 @@ def model_measured(*, model: ScoringModel, device_class: str, measured_bytes: in
     ScoringModel.objects.filter(pk=model.pk, generation=model.generation).update(measured_bytes=model.measured_bytes)
 
 
-def bytes_claimed(*, worker: Worker) -> int:
-    return sum(Placement.objects.filter(worker=worker, state__in=CLAIMING).values_list("claimed_bytes", flat=True))
-
-
 def evicted_lately(*, model: ScoringModel, wanted: Placement) -> bool:
     """Whether ``model`` was itself evicted a moment ago and has not waited for longer than that: two models that do
     not fit together must not push each other out."""
@@ -145,7 +141,7 @@ def placements_evictable(
     leased = Chunk.objects.filter(lease_owner=worker, state=ChunkState.LEASED).values("stage__model")
     rows = Placement.objects.filter(
         worker=worker,
-        state__in=(PlacementState.READY, PlacementState.DEGRADED),
+        state__in=SETTLED,
         model__pinned=False,
         model__min_replicas=0,
         loaded_at__isnull=False,

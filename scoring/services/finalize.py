@@ -17,10 +17,9 @@ from scoring.selectors.candidates import candidate_counts
 from scoring.selectors.run_match import run_match
 from scoring.services.rankings import stage_rank
 from scoring.services.stages import OPEN_STATES, pairs_recount, stage_open
-from scoring.services.transitions import transition
+from scoring.services.transitions import RECONCILER, transition
 from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobState, StageState
 
-ACTOR = "reconciler"
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
 OPENING = (JobState.QUEUED, JobState.PAUSED, *ADVANCING)  # of a paused job too: its chunks wait for the resume
 
@@ -50,12 +49,12 @@ def stage_finish(stage: Stage) -> bool:
     job = stage.job
     others = job.stages.filter(state__in=OPEN_STATES).exclude(pk=stage.pk)
     if job.state == JobState.RUNNING and not others.exists():
-        transition(job, JobState.FINALIZING, actor=ACTOR, reason="all chunks ended")
+        transition(job, JobState.FINALIZING, actor=RECONCILER, reason="all chunks ended")
     stage_rank(stage)
     if stage.model is None:
         _count_retrieved(stage)
     figures = stage_statistics(stage)
-    return transition(stage, StageState.DONE, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=figures)
+    return transition(stage, StageState.DONE, actor=RECONCILER, reason="ranked", finished_at=Now(), statistics=figures)
 
 
 def stages_open_waiting() -> None:
@@ -65,8 +64,8 @@ def stages_open_waiting() -> None:
     while stages := list(ended.select_related("job", "model", "source")):  # a skip lets those behind it be skipped
         for stage in stages:
             if why := _skipped_because(stage):
-                transition(stage, StageState.SKIPPED, actor=ACTOR, reason=why)
-            elif stage_open(stage=stage, actor=ACTOR):
+                transition(stage, StageState.SKIPPED, actor=RECONCILER, reason=why)
+            elif stage_open(stage=stage, actor=RECONCILER):
                 dispatch.workers_wake()
 
 
@@ -81,7 +80,7 @@ def _skipped_because(stage: Stage) -> str:
 def job_end(job: Job) -> bool:
     """Move a job whose stages have all ended to its end. Returns False when another reconciler was faster."""
     if job.state == JobState.RUNNING and not transition(
-        job, JobState.FINALIZING, actor=ACTOR, reason="all chunks ended"
+        job, JobState.FINALIZING, actor=RECONCILER, reason="all chunks ended"
     ):
         return False
     stages = list(job.stages.select_related("model", "run_set", "source__model", "source__run_set"))
@@ -90,7 +89,7 @@ def job_end(job: Job) -> bool:
     ended = JobEnd(job.end_reason).job_state if stopped else _end_state(stages, statistics)
     failure = _failure(job, stages) if ended == JobState.FAILED else ""
     return transition(
-        job, ended, actor=ACTOR, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure
+        job, ended, actor=RECONCILER, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure
     )
 
 

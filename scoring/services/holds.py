@@ -16,13 +16,12 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Placement, Transition, Worker
-from scoring.services.transitions import transition
+from scoring.services.transitions import RECONCILER, transition
 from scoring.states import COUNTED_CAUSES, HELD_STATES, SERVING, ChunkState, PlacementState, WorkerHold, WorkerState
 
 FAULTS_TO_QUARANTINE: Final = 3  # distinct models, or distinct chunks, that failed here and succeeded elsewhere
 FAULT_WINDOW: Final = timedelta(minutes=10)
 NO_HOLD: Final[dict[str, Any]] = {"hold": "", "hold_reason": "", "hold_until": None}
-RECONCILER: Final = "reconciler"
 
 
 def worker_drain(*, principal: Principal, worker: Worker, reason: str) -> Worker:

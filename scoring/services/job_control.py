@@ -76,12 +76,13 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
 
 def job_clone(*, principal: Principal, job: Job, idempotency_key: str | None = None) -> tuple[Job, bool]:
     """Submit the same sets, stages and settings again, with the models as they are now. As ``job_submit`` otherwise."""
+    stages = job.stages.select_related("model", "source", "run_set").order_by("index")
     return job_submit(
         principal=principal,
         name=job.name,
         document_set=job.document_set,
         query_set=job.query_set,
-        stages=[stage_plan(stage) for stage in job.stages.select_related("model", "source").order_by("index")],
+        stages=[stage_plan(stage) for stage in stages],
         priority=job.priority,
         complete_within=job.complete_within,
         max_error_rate=job.max_error_rate,

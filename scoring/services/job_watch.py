@@ -14,15 +14,14 @@ from accounts.models import Team
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Job
-from scoring.models.chunk import IN_TROUBLE
+from scoring.models.chunk import BLOBS, IN_TROUBLE
 from scoring.services.chunks import chunk_give_back, liveness
 from scoring.services.job_control import chunks_cancel, job_stop
 from scoring.services.job_limits import usage_lock
 from scoring.services.jobs import expiry
-from scoring.services.transitions import transition
+from scoring.services.transitions import RECONCILER, transition
 from scoring.states import TIMED_JOB_STATES, ChunkCause, ChunkState, JobEnd, JobState
 
-ACTOR: Final = "reconciler"
 FIRST_CHUNKS: Final = 5  # fewer say little about the rest
 RECENTLY: Final = timedelta(minutes=1)  # only what fails now makes it worth counting a job's chunks
 
@@ -38,7 +37,7 @@ def jobs_start_due() -> int:
             for job in due.filter(team=team_id, created_by=user_id).order_by("-priority", "queued_at")[:room]:
                 until = expiry(job.complete_within)
                 started += transition(
-                    job, JobState.QUEUED, actor=ACTOR, reason="due", queued_at=Now(), expires_at=until
+                    job, JobState.QUEUED, actor=RECONCILER, reason="due", queued_at=Now(), expires_at=until
                 )
     if started:
         dispatch.workers_wake()
@@ -66,15 +65,15 @@ def jobs_stop_finish() -> None:
     """Take from the jobs being stopped what came back meanwhile, and what is held by workers that are gone."""
     gone = Q(lease_owner=None) | Q(lease_owner__heartbeat_at__lt=Now() - liveness()) | Q(lease_expires_at__lt=Now())
     for job in Job.objects.filter(state=JobState.CANCELLING):
-        chunks_cancel(job, actor=ACTOR)
+        chunks_cancel(job, actor=RECONCILER)
         abandoned = Chunk.objects.filter(gone, job=job, state=ChunkState.LEASED)
-        for chunk in abandoned.defer("raw_scores", "scores", "statuses"):
-            chunk_give_back(chunk=chunk, actor=ACTOR, cause=ChunkCause.WORKER_LOST)
+        for chunk in abandoned.defer(*BLOBS):
+            chunk_give_back(chunk=chunk, actor=RECONCILER, cause=ChunkCause.WORKER_LOST)
 
 
 def _stop(job: Job, end: JobEnd, detail: dict[str, Any], **fields: Any) -> bool:
     with transaction.atomic():
-        stopped = job_stop(job=job, end=end, actor=ACTOR, detail=detail, **fields)
+        stopped = job_stop(job=job, end=end, actor=RECONCILER, detail=detail, **fields)
         if stopped:
             audit_record(verb="job.stopped", team=job.team, target=job, detail={"reason": end, **detail})
             transaction.on_commit(dispatch.workers_wake)

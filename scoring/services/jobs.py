@@ -69,14 +69,14 @@ def job_submit(
     to rank, a number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict``
     when the key was used for something else.
     """
-    asked = _fingerprint(
+    asked = request_fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
     )
     with transaction.atomic():
         usage = usage_lock(team=principal.team, user=principal.user)  # two requests with one key wait for each other
         if idempotency_key and (existing := Job.objects.filter(team=principal.team, idempotency_key=idempotency_key)):
             return _same_or_refused(existing[0], asked), False
-        _check(stages, document_set, query_set)
+        limits = _checked_limits(stages, document_set, query_set)
         _check_priority(priority)
         _check_times(start_at, complete_within)
         texts_demand(document_set=document_set, query_set=query_set)
@@ -102,7 +102,7 @@ def job_submit(
             idempotency_key=idempotency_key or None,
             request_fingerprint=asked if idempotency_key else "",
         )
-        rows = stages_create(job=job, plans=stages)
+        rows = stages_create(job=job, plans=stages, limits=limits)
         job.pair_count = sum(stage.pair_count for stage in rows)
         job.save(update_fields=["pair_count"])
         pairs_check(usage, job.pair_count)
@@ -198,12 +198,14 @@ def _until(job: Job, complete_within: Any) -> datetime | None:
     return until
 
 
-def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> None:
+def _checked_limits(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: QuerySet) -> list[int]:
+    """The stages' ``candidate_limits``, if they can be scored at all."""
     for param, uploaded in (("document_set", document_set), ("query_set", query_set)):
         _check_set(param, uploaded)
     plans_check(stages, query_set=query_set, document_set=document_set)
     query_count, document_count = query_set.counts["kept"], document_set.counts["kept"]
-    pairs = query_count * sum(candidate_limits(stages, document_count=document_count))
+    limits = candidate_limits(stages, document_count=document_count)
+    pairs = query_count * sum(limits)
     if pairs > MAX_PAIRS:
         raise _refusal(
             "too_many_pairs",
@@ -212,6 +214,7 @@ def _check(stages: Sequence[StagePlan], document_set: DocumentSet, query_set: Qu
             "of the sets, or score fewer candidates: retrieve them by BM25 first.",
             "document_set",
         )
+    return limits
 
 
 def _named(name: str) -> str:
@@ -275,7 +278,7 @@ def _same_or_refused(job: Job, asked: str) -> Job:
     return job
 
 
-def _fingerprint(*asked: Any) -> str:
+def request_fingerprint(*asked: Any) -> str:
     """The request as it was made: the job itself may be renamed or moved in the queue afterwards."""
     return hashlib.sha256(json.dumps(asked, default=_plain).encode()).hexdigest()
 

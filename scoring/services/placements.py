@@ -17,13 +17,12 @@ from scoring.models import Placement, ScoringModel, Worker
 from scoring.selectors.demand import DOWN_SECONDS, UP_SECONDS, ModelDemand, model_demands, replicas_for
 from scoring.selectors.placements import replicas_counted
 from scoring.selectors.workers import workers_alive
-from scoring.services.transitions import transition, transition_record
+from scoring.services.claims import NO_MEMORY
+from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import SERVING, ModelState, PlacementDemand, PlacementState, WorkerState
 
 FAILED_ELSEWHERE: Final = 3  # workers that a model may fail on before no other one tries
-RECONCILER: Final = "reconciler"
 NO_FAILURE: Final[dict[str, Any]] = {"attempt": 0, "next_try_at": None, "failure_code": "", "cause": ""}
-NO_MEMORY: Final[dict[str, Any]] = {"claimed_bytes": 0, "claim_source": "", "in_flight": 0}
 
 
 def model_load(*, principal: Principal, model: ScoringModel) -> int:

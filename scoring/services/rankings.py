@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from django.db import transaction
-from django.db.models import BinaryField, F
-from django.db.models.functions import Substr
+from django.db.models import F
 
 from scoring.models import Chunk, Query, QueryResult, Stage
 from scoring.ranking import ABSENT, FAILED, FLOAT, POSITION, Positions, ScoreBlock, ranked, same_scores
 from scoring.selectors.candidates import candidate_counts, positions_of
+from scoring.selectors.packed import packed_part
 from scoring.states import ChunkState
 
 WRITTEN_AT_ONCE: Final = 200
@@ -110,17 +110,13 @@ def _block(chunk: Chunk, shape: tuple[int, int]) -> ScoreBlock:
 def _slices(strip: Strip) -> list[Chunk]:
     """The chunks by document_start, holding the strip's rows of their blocks and nothing else."""
     chunks = Chunk.objects.filter(pk__in=strip.chunks).order_by("document_start")
-    rows = (_rows(column, itemsize, strip.queries) for column, itemsize in PACKED.items())
+    width = F("document_count")
+    start = (strip.queries.start - F("query_start")) * width
+    rows = (packed_part(name, size, start=start, count=len(strip.queries) * width) for name, size in PACKED.items())
     return [
         Chunk(state=state, document_start=start, document_count=count, **dict(zip(PACKED, packed, strict=True)))
         for state, start, count, *packed in chunks.values_list("state", "document_start", "document_count", *rows)
     ]
-
-
-def _rows(column: str, itemsize: int, queries: range) -> Any:
-    width = F("document_count") * itemsize
-    start = (queries.start - F("query_start")) * width + 1
-    return Substr(column, start, len(queries) * width, output_field=BinaryField())
 
 
 def _positions(stage: Stage, queries: range, chunks: list[Chunk]) -> Positions:

@@ -19,7 +19,7 @@ from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
 from scoring.services.placements import placements_retry
-from scoring.services.transitions import transition, transition_record
+from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import ModelState
 
 SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; a dead worker is noticed sooner
@@ -211,7 +211,7 @@ def self_tests_reclaim() -> int:
     abandoned = Q(self_test_worker=None) | Q(self_test_worker__heartbeat_at__lt=Now() - liveness())
     overdue = ScoringModel.objects.filter(abandoned | Q(self_test_expires_at__lt=Now()), state=ModelState.TESTING)
     return sum(
-        transition(model, ModelState.REGISTERED, actor="reconciler", reason="self-test overdue", **NO_SELF_TEST)
+        transition(model, ModelState.REGISTERED, actor=RECONCILER, reason="self-test overdue", **NO_SELF_TEST)
         for model in overdue
     )
 

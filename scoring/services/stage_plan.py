@@ -13,6 +13,7 @@ from scoring.selectors.run_match import run_matches
 from scoring.states import ModelState, SetState
 
 MAX_STAGES: Final = 8
+MAX_KEPT: Final = 2**31 - 1
 MAX_RETRIEVED: Final = 10_000
 BM25: Final[dict[str, Any]] = {"variant": "lucene", "k1": 1.5, "b": 0.75, "stop_words": "english"}
 

@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 
 from scoring.models import Chunk, Job, ScoringModel, Stage, StageMethod
 from scoring.selectors.candidates import candidate_counts, candidate_overlap
-from scoring.services.chunk_plan import BlockSize, block_size, blocks, candidate_block_size, encodes_texts
+from scoring.services.chunk_plan import BlockSize, block_size, blocks, candidate_block_size, chunk_of, encodes_texts
 from scoring.services.chunk_sizes import block_size_measured
-from scoring.services.stage_plan import BM25, StagePlan, candidate_limits
+from scoring.services.stage_plan import BM25, StagePlan
 from scoring.services.transitions import transition, transition_record
 from scoring.states import StageState
 
@@ -33,10 +33,12 @@ def stage_plan(stage: Stage) -> StagePlan:
     )
 
 
-def stages_create(*, job: Job, plans: Sequence[StagePlan]) -> list[Stage]:
-    """The rows of a new job's stages, all waiting. Call it inside the transaction that creates the job."""
+def stages_create(*, job: Job, plans: Sequence[StagePlan], limits: Sequence[int]) -> list[Stage]:
+    """The rows of a new job's stages, all waiting; ``limits`` are their ``candidate_limits``.
+
+    Call it inside the transaction that creates the job.
+    """
     stages: list[Stage] = []
-    limits = candidate_limits(plans, document_count=job.document_count)
     for index, (plan, limit) in enumerate(zip(plans, limits, strict=True)):
         size = block_size(plan.model, candidates=limit)
         stage = Stage.objects.create(
@@ -77,18 +79,7 @@ def stage_open(*, stage: Stage, actor: str) -> bool:
         pairs_recount(job)
         grid = enumerate(blocks(counts=counts, size=size))
         while part := list(itertools.islice(grid, CHUNK_BATCH)):
-            Chunk.objects.bulk_create(
-                Chunk(
-                    job=job,
-                    stage=stage,
-                    index=index,
-                    query_start=block.query_start,
-                    query_count=block.query_count,
-                    document_start=block.document_start,
-                    document_count=block.document_count,
-                )
-                for index, block in part
-            )
+            Chunk.objects.bulk_create(chunk_of(stage, block, index=index) for index, block in part)
     return True
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection, models, transaction
 
 from scoring.models import Job, Transition
 from scoring.states import may_move
+
+RECONCILER: Final = "reconciler"  # as the actor of a move
 
 
 class MoveRefused(Exception):

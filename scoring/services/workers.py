@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from scoring.models import Job, Placement, ScoringModel, Worker
 from scoring.services.chunks import RUNNABLE, liveness, worker_label
 from scoring.services.claims import LOAD_CRASHED, placement_fail, placement_move
-from scoring.services.transitions import transition, transition_record
+from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import CLAIMING, PlacementState, WorkerHold, WorkerState
 
 GONE_AFTER: Final = timedelta(hours=6)
@@ -158,7 +158,7 @@ def workers_mark_lost() -> int:
         transition(
             worker,
             WorkerState.LOST,
-            actor="reconciler",
+            actor=RECONCILER,
             reason="no heartbeat",
             where=Q(heartbeat_at__lt=Now() - liveness()),
         )
@@ -166,7 +166,7 @@ def workers_mark_lost() -> int:
     )
     forgotten = Worker.objects.filter(state=WorkerState.LOST, heartbeat_at__lt=Now() - GONE_AFTER)
     for worker in forgotten:
-        transition(worker, WorkerState.GONE, actor="reconciler", reason="silent for hours")
+        transition(worker, WorkerState.GONE, actor=RECONCILER, reason="silent for hours")
     return lost
 
 

@@ -12,10 +12,9 @@ from django.db.models import TextChoices
 from assay.api.principal import Principal
 from scoring.models import DocumentSet, QuerySet, RunSet, ScoringModel, StageMethod
 from scoring.selectors.models import models_served
-from scoring.services.stage_plan import MAX_RETRIEVED, MAX_STAGES, StagePlan, candidate_limits
+from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan, candidate_limits
 from scoring.web.forms import SetChoice, ready_sets
 
-MAX_KEPT: Final = 2**31 - 1
 MAX_FURTHER: Final = MAX_STAGES - 2  # beside the candidates and the first model
 DEFAULT_BM25: Final = 1000
 
@@ -137,8 +136,7 @@ class JobForms:
 
 def job_forms(principal: Principal, *, data: Mapping[str, Any], bound: bool) -> JobForms:
     """``data`` are the request's parameters; ``rows`` of them says how many further stages there are."""
-    given = str(data.get("rows", "0"))
-    rows = min(int(given), MAX_FURTHER) if given.isdecimal() and len(given) < 3 else 0
+    rows = min(rows_of(data), MAX_FURTHER)
     if bound:
         further = [FurtherForm(data, prefix=f"stage{row}") for row in range(rows)]
         return JobForms(JobForm(data, principal=principal), further)
@@ -146,6 +144,11 @@ def job_forms(principal: Principal, *, data: Mapping[str, Any], bound: bool) -> 
         JobForm(initial=dict(data.items()), principal=principal),
         [FurtherForm(prefix=f"stage{row}", initial=_own(data, f"stage{row}-")) for row in range(rows)],
     )
+
+
+def rows_of(data: Mapping[str, Any]) -> int:
+    given = str(data.get("rows", "0"))
+    return int(given) if given.isdecimal() and len(given) < 3 else 0
 
 
 @dataclass(frozen=True, slots=True)

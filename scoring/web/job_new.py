@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -17,9 +15,8 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.selectors.home import start_of
 from scoring.selectors.models import models_with_placements
-from scoring.services.jobs import job_submit
-from scoring.services.stage_plan import StagePlan
-from scoring.web.job_form import DEFAULT_BM25, Candidates, JobForm, JobForms, job_forms, job_size
+from scoring.services.jobs import job_submit, request_fingerprint
+from scoring.web.job_form import DEFAULT_BM25, Candidates, JobForm, JobForms, job_forms, job_size, rows_of
 
 DEFAULT_TOP_K = 100
 CHOSEN_BY_LINK = ("document_set", "query_set", "run_set", "model")
@@ -43,14 +40,15 @@ class JobNewView(PrincipalMixin, View):
     def post(self, request: HttpRequest) -> HttpResponse:
         if "add" in request.POST or "remove" in request.POST:
             step = 1 if "add" in request.POST else -1
-            rows = str(max(0, _number(request.POST.get("rows")) + step))
+            rows = str(max(0, rows_of(request.POST) + step))
             return self._page(job_forms(self.principal, data={**request.POST.dict(), "rows": rows}, bound=False))
         forms = job_forms(self.principal, data=request.POST, bound=True)
         if not forms.is_valid():
             return self._page(forms)
         plans, fields = forms.plans(), forms.job.cleaned_data
         own = {name: fields[name] for name in ("document_set", "query_set", "priority", "name")}
-        key = idempotency_key({**own, "form_key": fields["form_key"]}, plans)
+        # The same form sent twice is one job; the same form with something changed is another.
+        key = f"page:{request_fingerprint(fields['form_key'], own, plans)}"
         try:
             job, _ = job_submit(principal=self.principal, idempotency_key=key, stages=plans, **own)
         except AssayError as refusal:
@@ -85,16 +83,6 @@ class JobSizeView(PrincipalMixin, View):
         return render(request, "jobs/_size.html", {"size": size})
 
 
-def idempotency_key(fields: Mapping[str, Any], plans: Sequence[StagePlan]) -> str:
-    """The same form sent twice is one job; the same form with something changed is another."""
-    stages = [
-        (str(plan.method), plan.model and plan.model.pk, plan.run_set and plan.run_set.pk, plan.source, plan.top_k)
-        for plan in plans
-    ]
-    said = "\x1f".join(f"{name}={getattr(value, 'pk', value)}" for name, value in sorted(fields.items()))
-    return f"page:{hashlib.sha256(f'{said}{stages}'.encode()).hexdigest()}"
-
-
 def _only_choices(form: JobForm) -> dict[str, Any]:
     """Where there is only one choice, it is made."""
     only = {}
@@ -111,7 +99,3 @@ def _values(forms: JobForms) -> dict[str, Any]:
     for form in forms.further:
         shown |= {form.add_prefix(name): form[name].value() for name in form.fields}
     return {**shown, "rows": str(len(forms.further))}
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 3 else 0

@@ -104,9 +104,16 @@ class Rows:
         return [index for (index,) in found]
 
     def scores(self, job: dict[str, Any]) -> npt.NDArray[np.float32]:
-        """Every stored score of the job, chunk by chunk."""
-        found = self("SELECT raw_scores FROM scoring_chunk WHERE job_id = %s ORDER BY index", job["id"])
-        return np.concatenate([np.frombuffer(raw, "<f4") for (raw,) in found])
+        """Every stored score of a job of one stage: a row per query, a column per document, however it was cut."""
+        places = "query_start, query_count, document_start, document_count, raw_scores"
+        found = self(f"SELECT {places} FROM scoring_chunk WHERE job_id = %s", job["id"])
+        queries = max(row[0] + row[1] for row in found)
+        documents = max(row[2] + row[3] for row in found)
+        grid = np.full((queries, documents), np.nan, np.float32)
+        for query, query_count, document, document_count, raw in found:
+            block = np.frombuffer(raw, "<f4").reshape(query_count, document_count)
+            grid[query : query + query_count, document : document + document_count] = block
+        return grid
 
     def alive(self) -> list[str]:
         found = self(

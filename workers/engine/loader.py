@@ -14,7 +14,7 @@ from workers.engine.counters import Counters
 from workers.engine.device_gates import DeviceGates
 from workers.engine.forward.kept_prefix import PrefixCache
 from workers.engine.kinds import build_runner, describe
-from workers.engine.loading.checkpoint import load_checkpoint, resolve_device
+from workers.engine.loading.checkpoint import device_for, load_checkpoint
 from workers.engine.memory import MemoryMeter, forget_frames, give_memory_back
 from workers.engine.model_types import ModelSpec
 from workers.engine.task_runner import TaskRunner
@@ -61,7 +61,7 @@ class Loader:
         self, spec: ModelSpec, generation: int, prove: Proof | None, made: list[weakref.ref[TaskRunner]]
     ) -> TaskRunner:
         started = time.monotonic()
-        meter = MemoryMeter(resolve_device(spec.device if spec.device != "auto" else self._config.device))
+        meter = MemoryMeter(device_for(spec, self._config))
         checkpoint = load_checkpoint(spec, self._config, self._gates)
         info = describe(spec, checkpoint, generation, time.monotonic() - started)
         task = build_runner(spec, checkpoint, info, self._caches, self._counters)

@@ -3,12 +3,17 @@ from __future__ import annotations
 import uuid
 
 from django.test import Client
+from redis import Redis
 
+from scoring.dispatch import BATCH_QUEUE
 from scoring.services.workers import worker_heartbeat, worker_move, worker_register
 from scoring.states import WorkerState
 
 
-def test_rows_become_series_and_a_lost_worker_s_series_go(db: None, client: Client, browser_client: Client) -> None:
+def test_rows_become_series_and_a_lost_worker_s_series_go(
+    db: None, client: Client, browser_client: Client, redis_client: Redis
+) -> None:
+    redis_client.delete(BATCH_QUEUE)  # wake-ups of other tests
     worker = worker_register(
         worker_id=uuid.uuid4(), boot_id=uuid.uuid4(), name="worker-7", host="here", pid=1, device="cpu"
     )

@@ -88,7 +88,7 @@ def load_checkpoint(spec: ModelSpec, config: EngineConfig, gates: DeviceGates | 
         )
     late = read_late_settings(folder) if spec.kind is ModelKind.LATE_INTERACTION else None
     wanted_length = spec.max_length or (late.document_length if late else None)
-    device = resolve_device(spec.device if spec.device != "auto" else config.device)
+    device = device_for(spec, config)
     dtype = resolve_dtype(spec.dtype, device)
     try:
         own = known_config(AutoConfig.from_pretrained(body_folder, local_files_only=True, trust_remote_code=False))
@@ -138,6 +138,11 @@ def content_revision(folder: Path, gguf_file: str | None = None) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()
+
+
+def device_for(spec: ModelSpec, config: EngineConfig) -> torch.device:
+    """Where the model runs: as it says itself, else as the engine."""
+    return resolve_device(spec.device if spec.device != "auto" else config.device)
 
 
 def resolve_device(name: str) -> torch.device:

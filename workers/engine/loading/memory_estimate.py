@@ -22,7 +22,7 @@ from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.families.sentence_modules import transformer_folder
 from workers.engine.loading.architectures import is_causal, known_config
-from workers.engine.loading.checkpoint import INT8, resolve_device, resolve_dtype
+from workers.engine.loading.checkpoint import INT8, device_for, resolve_dtype
 from workers.engine.loading.gguf import converted_folder
 from workers.engine.loading.weights import model_class
 from workers.engine.model_types import MemoryEstimate, MemoryPart, ModelKind, ModelSpec
@@ -38,7 +38,7 @@ def estimate_memory(spec: ModelSpec, config: EngineConfig, *, models: int = 1) -
     """The peak of a load, a warm-up and full micro-batches; ``models`` share the caches' budgets.
 
     Raises ``EngineError`` where the folder does not say what the model is."""
-    device = resolve_device(spec.device if spec.device != "auto" else config.device)
+    device = device_for(spec, config)
     dtype = resolve_dtype(spec.dtype, device)
     converted = converted_folder(spec.folder, spec.gguf_file, config.conversion_folder) if spec.gguf_file else None
     folder = transformer_folder(converted or spec.folder)
