@@ -16,6 +16,8 @@ by check constraint.
     placement   wanted → claimed → loading → warming → ready ⇄ degraded;  any of these → failed → claimed
                 ready | degraded → updating → ready;  ready | degraded → draining → unloaded → wanted
                 any → unknown (its worker is lost) → ready | unloaded
+    batch   validating → in_progress → finalizing → completed | expired;  validating → failed
+            validating | in_progress → cancelling → cancelled
 """
 
 from __future__ import annotations
@@ -170,6 +172,34 @@ class MemorySource(TextChoices):
     ESTIMATED = "estimated", "estimated from the checkpoint"
 
 
+class BatchState(TextChoices):
+    """Of requests from a file; OpenAI's names."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress", "in progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+    @property
+    def is_final(self) -> bool:
+        return self in (BatchState.FAILED, BatchState.COMPLETED, BatchState.EXPIRED, BatchState.CANCELLED)
+
+
+class LineState(TextChoices):
+    PENDING = "pending"
+    LEASED = "leased"
+    DONE = "done"
+    FAILED = "failed"
+
+
+OPEN_LINES = (LineState.PENDING, LineState.LEASED)
+
+
 class ItemStatus(TextChoices):
     """What happened to one query-document pair; the order is the byte stored per pair."""
 
@@ -249,6 +279,12 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         PlacementState.FAILED: _GIVEN_UP - {PlacementState.FAILED} | {PlacementState.CLAIMED, PlacementState.UNLOADED},
         PlacementState.UNKNOWN: frozenset({PlacementState.READY, PlacementState.WANTED, PlacementState.UNLOADED}),
         PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.CLAIMED}),
+    },
+    BatchState: {
+        BatchState.VALIDATING: frozenset({BatchState.IN_PROGRESS, BatchState.FAILED, BatchState.CANCELLING}),
+        BatchState.IN_PROGRESS: frozenset({BatchState.FINALIZING, BatchState.CANCELLING}),
+        BatchState.FINALIZING: frozenset({BatchState.COMPLETED, BatchState.EXPIRED}),
+        BatchState.CANCELLING: frozenset({BatchState.CANCELLED}),
     },
 }
 

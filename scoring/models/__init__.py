@@ -1,5 +1,6 @@
 """Every table of the domain, one noun per file."""
 
+from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
@@ -7,6 +8,7 @@ from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.query_set import Query, QuerySet
+from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
 from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
@@ -17,6 +19,8 @@ from scoring.models.upload import Upload
 from scoring.models.worker import Worker
 
 __all__ = [
+    "BatchFile",
+    "BatchLine",
     "Chunk",
     "Document",
     "DocumentSet",
@@ -28,6 +32,7 @@ __all__ = [
     "Query",
     "QueryResult",
     "QuerySet",
+    "RequestBatch",
     "RunEntry",
     "RunSet",
     "ScoreRequest",

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand
 
 from assay.pulse import pulse_beat
 from assay.schema import schema_wait
+from workers.line_runner import LineRunner
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
 from workers.stop_signals import StopSignals
@@ -14,7 +15,8 @@ from workers.stop_signals import StopSignals
 
 class Command(BaseCommand):
     help = (
-        "Take back what dead workers held, end jobs whose chunks have ended. Any number may run; one at a time works."
+        "Take back what dead workers held, end jobs whose chunks have ended, answer batches of requests. Any number may "
+        "run; of the rounds, one at a time works."
     )
 
     def handle(self, **options: Any) -> None:
@@ -28,6 +30,9 @@ class Command(BaseCommand):
             pulse_beat("reconciler", data_dir=settings.DATA_DIR)
 
         loop = Loop("reconciler", step, seconds=TICK_SECONDS)
-        loop.start()
+        lines = LineRunner()
+        for part in (loop, lines):
+            part.start()
         stop.wait()
-        loop.stop(timeout=8.0)
+        for part in (lines, loop):
+            part.stop(timeout=4.0)
