@@ -184,7 +184,6 @@ class BatchState(TextChoices):
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
 
-
     @property
     def is_final(self) -> bool:
         return self in (BatchState.FAILED, BatchState.COMPLETED, BatchState.EXPIRED, BatchState.CANCELLED)

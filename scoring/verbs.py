@@ -37,6 +37,8 @@ VERBS = {
     "job.stopped": "stopped job {target}",
     "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
+    "batch.created": "submitted request batch {target}",
+    "batch.cancelled": "cancelled request batch {target}",
 }
 
 

@@ -159,7 +159,11 @@ class BatchView(APIView):
     required_scope = "score"
 
     @operation(
-        "One request batch", answer=BatchSerializer, example=BATCH, errors=(*READ, 404), operation_id="v1_batches_retrieve"
+        "One request batch",
+        answer=BatchSerializer,
+        example=BATCH,
+        errors=(*READ, 404),
+        operation_id="v1_batches_retrieve",
     )
     def get(self, request: Request, batch_id: str) -> Response:
         return Response(BatchSerializer(batch_of(principal_of(request).team, batch_id)).data)

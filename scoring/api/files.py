@@ -20,6 +20,7 @@ from scoring.api.openai_lists import ListQuerySerializer, list_answer, listed
 from scoring.api.openapi import BODY, READ, ErrorSerializer, operation
 from scoring.api.resources import query_of
 from scoring.api.synchronous import validated
+from scoring.api.uploads import refuse_long_body
 from scoring.models import BatchFile
 from scoring.models.batch_file import FilePurpose
 from scoring.services.batch_files import batch_file_delete, batch_file_of, batch_file_store
@@ -106,6 +107,7 @@ class FileListView(APIView):
         operation_id="v1_files_create",
     )
     def post(self, request: Request) -> Response:
+        refuse_long_body(request)
         fields = validated(NewFileSerializer, request)
         row = batch_file_store(principal=principal_of(request), file=fields["file"])
         return Response(FileSerializer(row).data)

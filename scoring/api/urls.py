@@ -5,7 +5,9 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.batches import BatchCancelView, BatchListView, BatchView
 from scoring.api.document_sets import DocumentSetViewSet
+from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
@@ -35,5 +37,11 @@ urlpatterns = [
     path("generative_scoring", GenerativeView.as_view(), name="generative-scoring"),
     path("v1/models", CardListView.as_view(), name="v1-models"),
     path("v1/models/<path:name>", CardView.as_view(), name="v1-model"),
+    path("v1/files", FileListView.as_view(), name="v1-files"),
+    path("v1/files/<str:file_id>", FileView.as_view(), name="v1-file"),
+    path("v1/files/<str:file_id>/content", FileContentView.as_view(), name="v1-file-content"),
+    path("v1/batches", BatchListView.as_view(), name="v1-batches"),
+    path("v1/batches/<str:batch_id>", BatchView.as_view(), name="v1-batch"),
+    path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
     path("api/v1/", include(router.urls)),
 ]

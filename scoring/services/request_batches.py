@@ -44,7 +44,9 @@ def batch_create(
 ) -> RequestBatch:
     """The file is checked later; what is wrong with it stands in the batch's ``errors`` then."""
     if input_file.purpose != FilePurpose.BATCH:
-        message = f"{input_file.public_id} is a file of the purpose '{input_file.purpose}'; give one uploaded as 'batch'."
+        message = (
+            f"{input_file.public_id} is a file of the purpose '{input_file.purpose}'; give one uploaded as 'batch'."
+        )
         raise AssayError("wrong_purpose", message, status=422, param="input_file_id")
     batch = RequestBatch.objects.create(
         team=principal.team,
@@ -119,7 +121,9 @@ def _validate(batch: RequestBatch) -> None:
                     BatchLine.objects.bulk_create(lines)
                     lines.clear()
     except (BatchFile.DoesNotExist, OSError) as error:
-        problems.append({"code": "no_file", "message": f"The file cannot be read: {error}.", "param": None, "line": None})
+        problems.append(
+            {"code": "no_file", "message": f"The file cannot be read: {error}.", "param": None, "line": None}
+        )
     if not problems and not known:
         message = "The file holds no request; give one JSON object per line."
         problems.append({"code": "empty_file", "message": message, "param": None, "line": None})
