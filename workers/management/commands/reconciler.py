@@ -15,7 +15,7 @@ from workers.stop_signals import StopSignals
 
 class Command(BaseCommand):
     help = (
-        "Take back what dead workers held, end jobs whose chunks have ended, answer batches of requests. Any number may "
+        "Take back what dead workers held, end jobs whose chunks have ended, answer request batches. Any number may "
         "run; of the rounds, one at a time works."
     )
 
