@@ -15,6 +15,7 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.usage import UsageView
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -35,5 +36,6 @@ urlpatterns = [
     path("generative_scoring", GenerativeView.as_view(), name="generative-scoring"),
     path("v1/models", CardListView.as_view(), name="v1-models"),
     path("v1/models/<path:name>", CardView.as_view(), name="v1-model"),
+    path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]
