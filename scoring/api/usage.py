@@ -116,4 +116,4 @@ class UsageView(APIView):
         results = usage_totals(
             team=principal_of(request).team, first=query["from"], last=query["to"], group_by=query["group_by"]
         )
-        return Response(UsageReportSerializer({**query, "results": results}).data)
+        return Response({**query, "results": results})
