@@ -7,6 +7,7 @@ midnight UTC. What a killed process held ends by its lease; what it had counted 
 
 from __future__ import annotations
 
+import json
 import math
 import uuid
 from collections.abc import Sequence
@@ -30,8 +31,9 @@ IN_FLIGHT_RETRY_SECONDS: Final = 1
 PAIRS_RETRY_SECONDS: Final = 30
 
 # KEYS: of each holder its counters and its leases. ARGV: the reservation, its documents, the seconds of its lease, then
-# of each holder the limits in the order of COUNTED, -1 for none. Returns whether it was reserved, the time, and of each
-# limit: holder, place in COUNTED, limit, used before, until.
+# of each holder the limits in the order of COUNTED, -1 for none. Returns as JSON, which is
+# quicker to read than a reply of many parts: whether it was reserved, the time, and of each limit: holder, place in
+# COUNTED, limit, used before, until.
 _RESERVE: Final = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -72,7 +74,7 @@ if free == 1 then
     end
   end
 end
-return {free, tostring(now), found}
+return cjson.encode({free, now, found})
 """
 # KEYS as above. ARGV: the reservation, the documents that it gives back, the end of the day in which it took them.
 _RELEASE: Final = """
@@ -158,17 +160,16 @@ def quotas_reserve(
     reservation = uuid.uuid4().hex
     keys = [f"{KEYS}{of}:{holders[of].pk}{what}" for of in limits for what in ("", ":in-flight")]
     asked = [limits[of].get(quota, -1) for of in limits for quota in COUNTED]
-    answer: Any = client.register_script(_RESERVE)(keys, [reservation, documents, lease_seconds, *asked])
-    free, now, found = int(answer[0]), float(answer[1]), answer[2]
-    names = list(limits)
-    day_end, states = "", []
+    told: Any = client.register_script(_RESERVE)(keys, [reservation, documents, lease_seconds, *asked])
+    free, now, found = json.loads(told)
+    names, day_end = list(limits), ""
+    states: list[QuotaState] = []
     for holder, place, limit, used, until in found:
-        quota = COUNTED[int(place) - 1]
-        until = _text(until)
+        quota = COUNTED[place - 1]
         if quota == Quota.DOCUMENTS:
             day_end = until
         taken = free * (documents if quota == Quota.DOCUMENTS else 1)
-        states.append(QuotaState(names[int(holder) - 1], quota, int(limit), int(used) + taken, float(until) - now))
+        states.append(QuotaState(names[holder - 1], quota, limit, used + taken, float(until) - now))
     if not free:
         raise _refused(states, documents)
     admissions.inc()
@@ -229,7 +230,3 @@ def _refused(states: Sequence[QuotaState], documents: int) -> AssayError:
 
 def _limits(row: QuotaLimits) -> dict[Quota, int]:
     return {quota: limit for quota in COUNTED if (limit := getattr(row, quota)) is not None}
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
