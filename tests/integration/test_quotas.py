@@ -118,7 +118,8 @@ def test_fifty_requests_over_four_servers(webs: list[Web], fleet: LightFleet) ->
         fleet.tell(WORKER, "hold")
         pending = [pool.submit(ask, number) for number in range(ASKED)]
         wait_for(lambda: sum(each.done() for each in pending) == ASKED - QUOTA, seconds=60, what="the refusals")
-        assert {each.result().status_code for each in pending if each.done() and each.result()} == {429}
+        ended = [answer for each in pending if each.done() and (answer := each.result())]
+        assert {answer.status_code for answer in ended} == {429}
         assert in_flight(team) == QUOTA
         victim = webs[next(number for number, each in enumerate(pending) if not each.done()) % WEBS]
         victim.kill()
