@@ -8,7 +8,7 @@ the old one any more, so an answer that comes twice is never seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -64,11 +64,13 @@ class Router(Protocol):
 
 @dataclass(slots=True)
 class Gathering:
-    """``timeout_seconds`` counts from the moment at which a worker is ready; what passed before is ``cold_seconds``."""
+    """``timeout_seconds`` counts from the moment at which a worker is ready; what passed before is ``cold_seconds``.
+    ``stay`` is called every LOOK_SECONDS while nothing is heard."""
 
     parts: Sequence[Part]
     router: Router
     timeout_seconds: float
+    stay: Callable[[], None]
     retries: int = 0
     cold_seconds: float = 0.0
     _give_up: float = 0.0
@@ -144,6 +146,7 @@ class Gathering:
     def _look(self, waiting: list[Part]) -> None:
         """Nothing was heard for a while: say that we wait, and see who still can answer."""
         callers_stay([part.call for part in waiting])
+        self.stay()
         now = time.monotonic()
         for part in waiting:
             if part.taken is not None:

@@ -9,10 +9,11 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
 
+from accounts.limits import QuotaLimits
 from accounts.scopes import Role, Scope
 
 
-class Team(models.Model):
+class Team(QuotaLimits):
     """The owner of sets, jobs and tokens: another team's rows do not exist for its members."""
 
     name = models.CharField(max_length=100, unique=True)
@@ -37,7 +38,7 @@ class Membership(models.Model):
         return f"{self.user} as {self.role} of {self.team}"
 
 
-class ApiToken(models.Model):
+class ApiToken(QuotaLimits):
     """A secret of a machine. Only its keyed hash is stored, with the id of the pepper that made it."""
 
     public_id = models.CharField(max_length=16, unique=True, editable=False)

@@ -10,7 +10,8 @@ class AssayError(Exception):
     """A refusal with a stable ``code`` and a sentence for the person who asked.
 
     ``status`` is the HTTP status it maps to, ``param`` the path of the field at fault (``documents[3].text``),
-    ``retry_after`` the seconds after which a new try makes sense, ``extra`` further members of the error object.
+    ``retry_after`` the seconds after which a new try makes sense, ``headers`` further ones of the answer, ``extra``
+    further members of the error object.
     """
 
     def __init__(
@@ -21,6 +22,7 @@ class AssayError(Exception):
         status: int = 400,
         param: str | None = None,
         retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
@@ -29,4 +31,5 @@ class AssayError(Exception):
         self.status = status
         self.param = param
         self.retry_after = retry_after
+        self.headers = dict(headers or {})
         self.extra = dict(extra or {})

@@ -19,7 +19,8 @@ REFUSALS = {
     413: "The body or the number of documents is over the limit.",
     415: "The media type of the body is not accepted here.",
     422: "A field is missing, unknown or out of range; `param` names it.",
-    429: "Too much is in flight; try again after `Retry-After` seconds.",
+    429: "Too much is in flight, or a quota is used up, which `quota`, `limit`, `used` and `reset` tell then; come "
+    "again after `Retry-After` seconds.",
     500: "Something failed on the server's side.",
     503: "No worker, or the message queue, can answer now.",
     504: "The deadline passed before the answer came.",

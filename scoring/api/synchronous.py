@@ -168,7 +168,7 @@ def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
         "assay": about,
         **members,
     }
-    return Response(body, headers={"Server-Timing": server_timing(reply.timings)})
+    return Response(body, headers={"Server-Timing": server_timing(reply.timings), **answer.rate_limit})
 
 
 def outcome(item: ScoredItem) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.usage import UsageView
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -43,5 +44,6 @@ urlpatterns = [
     path("v1/batches", BatchListView.as_view(), name="v1-batches"),
     path("v1/batches/<str:batch_id>", BatchView.as_view(), name="v1-batch"),
     path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
+    path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]

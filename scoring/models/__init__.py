@@ -16,6 +16,7 @@ from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
+from scoring.models.usage import Usage, UsageClosing, UsageSource
 from scoring.models.worker import Worker
 
 __all__ = [
@@ -41,5 +42,8 @@ __all__ = [
     "StageMethod",
     "Transition",
     "Upload",
+    "Usage",
+    "UsageClosing",
+    "UsageSource",
     "Worker",
 ]

@@ -20,6 +20,7 @@ class Job(OwnedModel):
     ``end_reason`` says, once the job is being stopped or has ended, what ended it; the stages hold models and rankings.
     """
 
+    token = models.ForeignKey("accounts.ApiToken", on_delete=models.SET_NULL, null=True, related_name="+")
     name = models.CharField(max_length=200)
     document_set = models.ForeignKey(DocumentSet, on_delete=models.PROTECT, related_name="jobs")
     query_set = models.ForeignKey(QuerySet, on_delete=models.PROTECT, related_name="jobs")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accounts.limits import Quota
 from accounts.models import Team
+from accounts.quotas import QuotaState, over_quota
 from assay.errors import AssayError
-from scoring.selectors.job_limits import JobUsage, job_usage
+from scoring.models import Job
+from scoring.selectors.job_limits import JobUsage, job_usage, open_pairs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -55,6 +58,19 @@ def pairs_check(usage: JobUsage, pairs: int) -> None:
             used=usage.open_pairs,
             asked=pairs,
         )
+
+
+def quotas_check(job: Job) -> None:
+    """Raises AssayError 429 ``quota_exceeded`` when the pairs of ``job`` are too many beside those of its token's other
+    open jobs, or its team's. Counted from rows, under the lock of ``usage_lock``: Redis has no say in it."""
+    all_of = {"token": Job.objects.filter(token=job.token), "team": Job.objects.filter(team=job.team)}
+    for of, holder in (("token", job.token), ("team", job.team)):
+        if holder is None or (limit := holder.open_pairs) is None:
+            continue
+        used = open_pairs(all_of[of].exclude(pk=job.pk))
+        if used + job.pair_count > limit:
+            state = QuotaState(of, Quota.PAIRS, limit, used, reset=None)
+            raise over_quota(state, asked=job.pair_count, noun="job")
 
 
 def _over(limit: str, message: str, *, allowed: int, used: int, asked: int) -> AssayError:

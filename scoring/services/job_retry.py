@@ -11,11 +11,12 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, Stage
 from scoring.services.job_control import CHUNKS_AT_ONCE
-from scoring.services.job_limits import pairs_check, running_check, usage_lock
+from scoring.services.job_limits import pairs_check, quotas_check, running_check, usage_lock
 from scoring.services.jobs import expiry, job_reread
 from scoring.services.retention import texts_demand
 from scoring.services.stages import changed_settings, model_snapshot, stage_open
 from scoring.services.transitions import transition, transitions_record
+from scoring.services.usage import usage_carry
 from scoring.states import RETRIABLE_JOB_STATES, ChunkState, JobState, ModelState, StageState
 
 UNFINISHED = (ChunkState.FAILED, ChunkState.CANCELLED)
@@ -26,7 +27,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
 
     Raises AssayError 409 ``job_not_retriable`` unless it ended with something missing, ``nothing_to_retry`` when every
     chunk was scored, ``model_changed`` when what is missing would be scored by another model than what is there; 422
-    ``texts_deleted``; 429 over one of the person's limits.
+    ``texts_deleted``; 429 over one of the person's limits or a quota.
     """
     with transaction.atomic():
         usage = usage_lock(team=job.team, user=job.created_by)
@@ -37,6 +38,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             raise AssayError("job_not_retriable", message, status=409)
         running_check(usage)
         pairs_check(usage, job.pair_count)
+        quotas_check(job)
         texts_demand(document_set=job.document_set, query_set=job.query_set)
         moved = transition(
             job,
@@ -103,7 +105,9 @@ def chunks_reset(stage: Stage, *, actor: str) -> int:
 
 
 def _cut_anew(stage: Stage, actor: str) -> None:
-    Chunk.objects.filter(stage=stage).delete()
+    chunks = Chunk.objects.filter(stage=stage)
+    usage_carry(chunks=chunks)
+    chunks.delete()
     QueryResult.objects.filter(stage=stage).delete()
     if stage.state != StageState.WAITING:
         transition(

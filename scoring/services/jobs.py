@@ -17,13 +17,14 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
-from scoring.models import DocumentSet, Job, QuerySet
+from scoring.models import Chunk, DocumentSet, Job, QuerySet
 from scoring.models.base import UploadedSet
-from scoring.services.job_limits import pairs_check, usage_lock, waiting_check
+from scoring.services.job_limits import pairs_check, quotas_check, usage_lock, waiting_check
 from scoring.services.retention import texts_demand
 from scoring.services.stage_plan import StagePlan, candidate_limits, plans_check
 from scoring.services.stages import stage_open, stages_create
 from scoring.services.transitions import transition_record
+from scoring.services.usage import usage_carry
 from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, SetState
 
 MAX_PAIRS: Final = 100_000_000
@@ -66,8 +67,8 @@ def job_submit(
     ``max_error_rate`` is the share of failed pairs that stops it (None: half of them; 1: it goes on regardless).
 
     Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready, has no texts or nothing
-    to rank, a number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict``
-    when the key was used for something else.
+    to rank, a number out of range, too many pairs; 429 over one of the person's limits, or a quota of the token or the
+    team; 409 ``idempotency_conflict`` when the key was used for something else.
     """
     asked = request_fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
@@ -86,6 +87,7 @@ def job_submit(
         job = Job.objects.create(
             team=principal.team,
             created_by=principal.user,
+            token=principal.token,
             name=_named(name.strip() or f"{query_set.name} on {document_set.name} by {_by(stages)}"),
             document_set=document_set,
             query_set=query_set,
@@ -106,6 +108,7 @@ def job_submit(
         job.pair_count = sum(stage.pair_count for stage in rows)
         job.save(update_fields=["pair_count"])
         pairs_check(usage, job.pair_count)
+        quotas_check(job)
         for stage in rows:
             if stage.source is None:
                 stage_open(stage=stage, actor=principal.label)
@@ -166,6 +169,7 @@ def job_delete(*, principal: Principal, job: Job) -> None:
             )
             raise AssayError("job_not_ended", message, status=409)
         audit_record(verb="job.deleted", principal=principal, target=job, detail={"pairs": job.pair_count})
+        usage_carry(chunks=Chunk.objects.filter(job=job))
         job.delete()
 
 

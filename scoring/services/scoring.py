@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from scoring.payloads import SyncOptions, SyncReply, SyncRequest
 from scoring.ranking import number
 from scoring.routing import ModelRouter
 from scoring.scatter import alike, merged
+from scoring.services.admission import admitted
 from scoring.states import ItemStatus
 from scoring.sync_metrics import sync_observe
 
@@ -60,6 +61,7 @@ BUSY: Final = {
     "cancelled": 503,
     "caller_left": 503,
 }
+ENGINE_PHASES: Final = ("forward", "maxsim")
 KEPT_RESULTS: Final = 1000
 Side = str | list[int]  # a text, or the token ids in its place
 
@@ -79,12 +81,14 @@ class ScoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A reply and how it came about. ``cold_start``: seconds until a worker had loaded the model."""
+    """A reply and how it came about. ``cold_start``: seconds until a worker had loaded the model; ``compute_seconds``:
+    of the engines of all its parts."""
 
     reply: SyncReply
     parts: int
     retries: int
     cold_start: float
+    compute_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class ScoringAnswer:
     items: list[ScoredItem]
     reply: SyncReply
     cold_start: float = 0.0
+    rate_limit: Mapping[str, str] = field(default_factory=dict)  # headers: how far quotas are used
 
     def ranked(self) -> list[ScoredItem]:
         """Best first: scored before unscored, raw score descending, ties in the order submitted."""
@@ -115,9 +120,9 @@ def scoring_run(
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
     side is texts only or token ids only.
 
-    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
-    ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see
-    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
+    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
+    ``too_many_waiting`` and ``quota_exceeded``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and
+    ``model_not_loaded`` (see ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
@@ -151,13 +156,15 @@ def scoring_run(
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
     try:
-        gathered = _answered(call, model, timeout_ms)
+        with admitted(principal=principal, documents=_pairs(queries, documents, pairing)) as admission:
+            gathered = _answered(call, model, timeout_ms, admission.stay)
+            items = _items(gathered.reply)
+            admission.scored = row.scored_count = sum(item.score is not None for item in items)
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
         raise
-    reply = gathered.reply
-    items = _items(reply)
+    reply, row.compute_seconds = gathered.reply, gathered.compute_seconds
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
     row.results = [
         {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
@@ -176,13 +183,13 @@ def scoring_run(
         "cold_start": gathered.cold_start,
     }
     row.save(force_insert=True)
-    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start)
+    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start, admission.headers())
 
 
-def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) -> Gathered:
+def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None]) -> Gathered:
     """Raises AssayError for a reply that refuses, as for none."""
     seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
-    gathered = _gathered(call, model, seconds)
+    gathered = _gathered(call, model, seconds, stay)
     reply = gathered.reply
     if reply.error_code:
         param = _param(reply)
@@ -199,23 +206,24 @@ def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) ->
     return gathered
 
 
-def _gathered(call: SyncRequest, model: ScoringModel, seconds: float) -> Gathered:
+def _gathered(call: SyncRequest, model: ScoringModel, seconds: float, stay: Callable[[], None]) -> Gathered:
     router = ModelRouter(model)
     started = time.monotonic()
-    gathering = Gathering(router.plan(call), router, seconds)
+    gathering = Gathering(router.plan(call), router, seconds, stay)
     replies = gathering.run()
     if len(gathering.parts) > 1 and not _one_answer(replies):
         # Asked whole: a refusal then names the documents by their places in the request, and no model was changed
         # between two parts.
         left = max(seconds - (time.monotonic() - started), 0.0)
-        gathering = Gathering(router.plan(call, whole=True), router, left)
+        gathering = Gathering(router.plan(call, whole=True), router, left, stay)
         replies = gathering.run()
     parts = gathering.parts
     reply = replies[0]
     if len(parts) > 1 and not reply.error_code:
         queries = len(call.query_ids) + len(call.queries)
         reply = merged(replies, [part.documents for part in parts], queries=queries)
-    return Gathered(reply, len(parts), gathering.retries, round(gathering.cold_seconds, 3))
+    compute = sum(each.timings.get(phase, 0.0) for each in replies for phase in ENGINE_PHASES) / 1000
+    return Gathered(reply, len(parts), gathering.retries, round(gathering.cold_seconds, 3), compute)
 
 
 def _one_answer(replies: Sequence[SyncReply]) -> bool:
@@ -256,7 +264,7 @@ def decimal(value: float | None) -> float | None:
 
 def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> None:
     limit = settings.MAX_DOCUMENTS_PER_REQUEST
-    pairs = len(queries) * len(documents) if pairing == "matrix" else len(documents)
+    pairs = _pairs(queries, documents, pairing)
     if pairs > limit:
         raise AssayError(
             "too_many_documents",
@@ -265,6 +273,10 @@ def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str
             param="documents",
             extra={"limit": limit},
         )
+
+
+def _pairs(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> int:
+    return len(queries) * len(documents) if pairing == "matrix" else len(documents)
 
 
 def _check_options(model: ScoringModel, options: SyncOptions) -> None:

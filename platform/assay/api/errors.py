@@ -48,8 +48,8 @@ def error_body(error: AssayError, request: HttpRequest | None) -> dict[str, Any]
 
 def error_headers(error: AssayError) -> dict[str, str]:
     if error.retry_after is None:
-        return {}
-    return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+        return dict(error.headers)
+    return {**error.headers, "Retry-After": str(max(1, math.ceil(error.retry_after)))}
 
 
 def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
