@@ -47,6 +47,7 @@ CLIENT_FAULTS: Final = {
     "unknown_token_id": "label_token_ids",
 }
 BUSY: Final = {
+    "answer_too_large": 413,
     "overloaded": 429,
     "model_not_served": 409,
     "model_load_failed": 503,
@@ -136,6 +137,20 @@ def scoring_run(
         request_id=request_id,
         options=options,
     )
+    row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
+    gathered = call_run(call=call, model=model, timeout_ms=timeout_ms, row=row)
+    items = _items(gathered.reply)
+    row.results = [
+        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
+        for item in items[:KEPT_RESULTS]
+    ]
+    row.report["pairing"] = pairing
+    row.save(force_insert=True)
+    return ScoringAnswer(str(row.pk), model, items, gathered.reply, gathered.cold_start)
+
+
+def request_row(*, principal: Principal, endpoint: str, model: ScoringModel, call: SyncRequest) -> ScoreRequest:
+    """The row of a request that was not answered yet, not saved either."""
     row = ScoreRequest(
         team=principal.team,
         created_by=principal.user,
@@ -143,13 +158,18 @@ def scoring_run(
         endpoint=endpoint,
         model=model,
         model_name=model.name,
-        request_id=request_id,
+        request_id=call.request_id,
         status_code=200,
-        query_count=len(queries),
-        document_count=len(documents),
+        query_count=len(call.queries) + len(call.query_ids),
+        document_count=len(call.documents) + len(call.document_ids),
     )
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
+    return row
+
+
+def call_run(*, call: SyncRequest, model: ScoringModel, timeout_ms: int | None, row: ScoreRequest) -> Gathered:
+    """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised."""
     try:
         gathered = _answered(call, model, timeout_ms)
     except AssayError as error:
@@ -157,12 +177,7 @@ def scoring_run(
         row.save(force_insert=True)
         raise
     reply = gathered.reply
-    items = _items(reply)
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
-    row.results = [
-        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
-        for item in items[:KEPT_RESULTS]
-    ]
     row.report = {
         "backend": reply.backend,
         "fallback": reply.fallback,
@@ -170,13 +185,11 @@ def scoring_run(
         "scale": reply.scale,
         "worker": reply.worker,
         "cached_documents": reply.cached_documents,
-        "pairing": pairing,
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
     }
-    row.save(force_insert=True)
-    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start)
+    return gathered
 
 
 def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) -> Gathered:
@@ -267,8 +280,25 @@ def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str
         )
 
 
+def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
+    """Raises AssayError 422 ``bad_dimensions`` unless the model's vectors may be shortened to that."""
+    allowed = model.facts.get("shorter_dimensions")
+    if dimensions is None or allowed == [] or (allowed and dimensions in allowed):
+        return
+    widths = ", ".join(map(str, allowed or ()))
+    why = f"may be shortened to {widths} dimensions" if allowed else "was not trained to be shortened (Matryoshka)"
+    raise AssayError(
+        "bad_dimensions",
+        f"{dimensions} dimensions were asked for, but the vector of model '{model.name}' {why}. "
+        f"{f'Give one of {widths}' if allowed else 'Leave it out'}.",
+        status=422,
+        param="dimensions",
+    )
+
+
 def _check_options(model: ScoringModel, options: SyncOptions) -> None:
     """What the engine would pass over in silence."""
+    check_dimensions(model, options.dimensions)
     if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
         raise AssayError(
             "unsupported_option",
