@@ -26,6 +26,13 @@ from scoring.services.pooling import PoolingAnswer, numbers
 OWN_FIELDS: Final = {"raw_scores", "return_text", "truncate", "truncation_direction"}
 
 
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+LABEL_SCORES: Final = {"type": "array", "items": _object(score={"type": "number"}, label={"type": "string"})}
+
+
 class TeiSerializer(StrictSerializer):
     model = TextField(
         required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
@@ -89,11 +96,6 @@ class EmbedView(ScoringView):
         return bare_response(answer, [numbers(item.vector) for item in answer.items if item.vector is not None])
 
 
-class TokenValueSerializer(serializers.Serializer[Any]):
-    index = serializers.IntegerField(help_text="The token's id")
-    value = serializers.FloatField()
-
-
 @extend_schema(tags=["single texts"])
 class EmbedSparseView(ScoringView):
     @operation(
@@ -102,7 +104,7 @@ class EmbedSparseView(ScoringView):
         request_example={"inputs": ["Cats purr."]},
         answer={
             "type": "array",
-            "items": {"type": "array", "items": {"$ref": "#/components/schemas/TokenValue"}},
+            "items": {"type": "array", "items": _object(index={"type": "integer"}, value={"type": "number"})},
         },
         example=[[{"index": 4937, "value": 1.9}]],
         errors=SCORED,
@@ -186,14 +188,6 @@ class PredictInputsField(serializers.Field[Any, Any, Any, Any]):
 class PredictSerializer(TeiSerializer):
     inputs = PredictInputsField(help_text="One text, or several as lists of one")
     raw_scores = StrictBooleanField(default=False, help_text="true: logits instead of shares")
-
-
-class LabelScoreSerializer(serializers.Serializer[Any]):
-    score = serializers.FloatField()
-    label = serializers.CharField()  # type: ignore[assignment]
-
-
-LABEL_SCORES: Final = {"type": "array", "items": {"$ref": "#/components/schemas/LabelScore"}}
 
 
 @extend_schema(tags=["single texts"])

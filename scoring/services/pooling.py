@@ -189,4 +189,5 @@ def _unpacked(packed: str) -> Floats | None:
 
 def numbers(values: Floats) -> list[Any]:
     """As JSON holds them: each float32 exactly."""
-    return values.tolist()  # type: ignore[no-any-return]
+    listed: list[Any] = values.tolist()
+    return listed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from workers.engine.caches.compression import check_cache_dtype
@@ -11,7 +13,6 @@ from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
 from workers.engine.forward.kept_prefix import PrefixCache
 from workers.engine.role import Role
-from workers.engine.statistics import CacheStatistics
 
 Caches = dict[Role, EmbeddingCache]
 
@@ -27,7 +28,7 @@ def build_caches(config: EngineConfig) -> Caches:
     }
 
 
-def cache_statistics(caches: Caches, prefixes: PrefixCache) -> dict[str, CacheStatistics]:
+def cache_statistics(caches: Caches, prefixes: PrefixCache) -> dict[str, Any]:
     """By the names of ``EngineStatistics``."""
     documents = caches[Role.DOCUMENT]
     return {
