@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import openai
 import pytest
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from scoring.services.bundled import BUNDLED, MINILM
+from scoring.services.bundled import MINILM
 from tests.api.schema import check
 from tests.engine.tiny import HIDDEN, build, save_random, wordpiece
 from tests.integration.checkpoints import build_hybrid, build_sparse
@@ -69,11 +70,14 @@ def build_shortened(folder: Path) -> Path:
     return folder
 
 
-TINY = {
-    "tiny-sparse": ("sparse", build_sparse),
-    "tiny-hybrid": ("hybrid", build_hybrid),
-    "tiny-classifier": ("classifier", build_classifier),
-    "tiny-shortened": ("bi-encoder", build_shortened),
+BUNDLED_KINDS = {"minilm": "bi-encoder", "minilm-late": "late-interaction"}
+JUDGE = {"template": "{{ query }}\n{{ item }}\nAnswer:", "labels": ("yes", "no")}
+TINY: dict[str, tuple[str, Callable[[Path], Path], dict[str, Any]]] = {
+    "tiny-sparse": ("sparse", build_sparse, {}),
+    "tiny-hybrid": ("hybrid", build_hybrid, {}),
+    "tiny-classifier": ("classifier", build_classifier, {}),
+    "tiny-shortened": ("bi-encoder", build_shortened, {}),
+    "tiny-judge": ("generative", partial(build, "llama"), JUDGE),
 }
 
 
@@ -97,25 +101,22 @@ class Reference:
 
 @pytest.fixture(scope="module")
 def client(stack: Stack) -> Client:
-    stack.manage("register_bundled_models")
-    for name, (kind, make) in TINY.items():
+    for name, kind in BUNDLED_KINDS.items():
+        registered(stack.client, name, kind=kind, dtype="auto", is_default=True)  # as the platform would register it
+    for name, (kind, make, more) in TINY.items():
         folder = make(Path(stack.environment["MODEL_ROOTS"]) / name)
-        registered(stack.client, name, kind=kind, source=str(folder), self_test="numbers")
+        registered(stack.client, name, kind=kind, source=str(folder), self_test="numbers", **more)
     return stack.client
 
 
 @pytest.fixture(scope="module")
 def reference(stack: Stack, client: Client) -> Iterator[Reference]:
     engine = Engine(EngineConfig(device="cpu", threads=2))
-    minilm, judge = source_folder(MINILM), BUNDLED[2]
-    engine.load(ModelSpec("minilm", minilm, ModelKind.BI_ENCODER))
-    engine.load(ModelSpec("minilm-late", minilm, ModelKind.LATE_INTERACTION))
-    gguf, labels = judge["gguf_file"], tuple(judge["labels"])
-    folder = source_folder(judge["source"])
-    engine.load(ModelSpec("smollm2-judge", folder, ModelKind.GENERATIVE, gguf, max_length=1024, labels=labels))
-    for name, (kind, _) in TINY.items():
+    for name, kind in BUNDLED_KINDS.items():
+        engine.load(ModelSpec(name, source_folder(MINILM), ModelKind(kind)))
+    for name, (kind, _, more) in TINY.items():
         folder = Path(stack.environment["MODEL_ROOTS"]) / name
-        engine.load(ModelSpec(name, folder, ModelKind(kind), dtype="float32"))
+        engine.load(ModelSpec(name, folder, ModelKind(kind), dtype="float32", check_order=False, **more))
     yield Reference(engine)
     engine.close()
 
@@ -140,7 +141,7 @@ def floats(packed: str) -> Any:
 # The real packages
 
 
-@pytest.mark.parametrize("model", ["minilm", "minilm-late", "smollm2-judge", "tiny-sparse", "tiny-hybrid"])
+@pytest.mark.parametrize("model", ["minilm", "minilm-late", "tiny-judge", "tiny-sparse", "tiny-hybrid"])
 def test_cohere_reranks_with_every_kind_of_score(
     stack: Stack, client: Client, reference: Reference, model: str
 ) -> None:
@@ -277,10 +278,10 @@ def test_pooling_gives_what_the_task_gives(client: Client, reference: Reference)
 
 
 def test_sglang_asks_for_labels_by_their_ids(client: Client, reference: Reference) -> None:
-    body = {"model": "smollm2-judge", "query": "Water is ", "items": ["wet", "dry"], "label_token_ids": [30, 216, 339]}
+    body = {"model": "tiny-judge", "query": "Water is ", "items": ["wet", "dry"], "label_token_ids": [30, 216, 339]}
     answer = posted(client, "/v1/score", **body)
     request = ScoringRequest(
-        "smollm2-judge",
+        "tiny-judge",
         ("Water is ",),
         ("wet", "dry"),
         options=ScoringOptions(template="{{ query }}{{ item }}", label_token_ids=(30, 216, 339), apply_softmax=False),
@@ -306,9 +307,9 @@ def test_tokens_are_those_that_the_model_reads(client: Client) -> None:
     assert posted(client, "/detokenize", model="minilm", tokens=plain)["prompt"] == "[CLS] cats purr. [SEP]"
     apart = posted(client, "/tokenize", model="minilm", query="felines", document="Cats purr.")
     assert [row["role"] for row in apart["rows"]] == ["query", "document"] and apart["rows"][1]["tokens"] == plain
-    pair = posted(client, "/tokenize", model="smollm2-judge", query="a question", document="an answer")
+    pair = posted(client, "/tokenize", model="tiny-judge", query="a question", document="an answer")
     (row,) = pair["rows"]
-    prompt = posted(client, "/detokenize", model="smollm2-judge", tokens=row["tokens"])["prompt"]
+    prompt = posted(client, "/detokenize", model="tiny-judge", tokens=row["tokens"])["prompt"]
     assert row["role"] == "prompt" and prompt.index("a question") < prompt.index("an answer")
     assert refused(client, "/detokenize", model="minilm", tokens=[10**6])["param"] == "tokens"
     assert refused(client, "/tokenize", model="minilm", query="a")["param"] == "prompt"
