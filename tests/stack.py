@@ -93,11 +93,13 @@ def manage(environment: dict[str, str], *arguments: str) -> str:
 def stack() -> Iterator[Stack]:
     data_dir = Path(settings.DATA_DIR) / "stack"
     end_orphans(data_dir)
+    (data_dir / "models").mkdir(parents=True, exist_ok=True)
     environment = {
         "DJANGO_SETTINGS_MODULE": "assay.settings.dev",
         "DATABASE_URL": _fresh_database(),
         "REDIS_URL": _fresh_redis(),
         "DATA_DIR": str(data_dir),
+        "MODEL_ROOTS": str(data_dir / "models"),
         "DJANGO_SUPERUSER_PASSWORD": ADMIN_PASSWORD,
         "DEVICE": "cpu",
         # Short enough for tests that kill a worker, long enough for a slow machine between two micro-batches.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -35,7 +35,7 @@ from scoring.states import (
 from workers.canary import Canary
 from workers.claimant import Claimant, by_urgency
 from workers.device_memory import DeviceMemory
-from workers.engine.types import ScoringOutput, ScoringRequest
+from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOutput, ScoringRequest
 from workers.faults import ModelUnavailable
 from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
@@ -47,6 +47,7 @@ from workers.usage import Usage
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
+    from workers.engine.token_reader import TokenReader
 
 BUSY_SECONDS: Final = 1.0  # while something is on its way here, or in use
 WAITING_SECONDS: Final = 3.0  # while a replica waits for room
@@ -54,6 +55,8 @@ IDLE_SECONDS: Final = 10.0  # the heartbeat tells of changes
 DRAIN_SECONDS: Final = 30.0  # for what is in flight when a model is to go
 NOT_TO_BE_HELD: Final = (ModelState.REJECTED, ModelState.DISABLED)
 LEFT_HALF_DONE: Final = (PlacementState.LOADING, PlacementState.WARMING, PlacementState.UPDATING)
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,20 @@ class Host:
 
     def submit(self, model_id: uuid.UUID, request: ScoringRequest, *, interactive: bool) -> Future[ScoringOutput]:
         """To the engine; until it is answered, the model is not evicted."""
-        answer = self._engine.submit(request)
+        return self._tracked(model_id, self._engine.submit(request), interactive=interactive)
+
+    def pool(self, model_id: uuid.UUID, request: PoolingRequest) -> Future[PoolingOutput]:
+        """The same for single texts."""
+        return self._tracked(model_id, self._engine.submit_pooling(request), interactive=True)
+
+    def _tracked(self, model_id: uuid.UUID, answer: Future[Answer], *, interactive: bool) -> Future[Answer]:
         self.usage.track(model_id, answer, interactive=interactive)
         if self._pause > BUSY_SECONDS:
             self.wake()  # others see the load by the rows
         return answer
+
+    def reader(self, name: str) -> TokenReader:
+        return self._engine.reader(name)
 
     def serving(self) -> set[uuid.UUID]:
         """Ids of the models that answer requests here; none while the worker is kept from work."""

@@ -68,6 +68,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "weight_bytes": info.weight_bytes,
         "load_seconds": round(info.load_seconds, 3),
         "maxsim_backend": info.maxsim_backend,
+        "shorter_dimensions": info.shorter_dimensions,
     }
 
 

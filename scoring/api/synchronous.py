@@ -19,6 +19,7 @@ from scoring.api.openapi import header
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import RERANKERS, model_for_request
+from scoring.services.pooling import PoolingAnswer
 from scoring.services.scoring import ScoredItem, ScoringAnswer, Side, scoring_run
 from scoring.states import ItemStatus
 
@@ -55,7 +56,6 @@ class ScoringSerializer(StrictSerializer):
     max_tokens_per_doc = StrictIntegerField(
         required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
     )
-
     long_documents = serializers.ChoiceField(
         ["truncate", "chunk_max"], default="truncate",
         help_text="Of documents over the model's limit: their beginning, or the best of windows over all of it",
@@ -78,6 +78,10 @@ class RerankingSerializer(ScoringSerializer):
     use_activation = StrictBooleanField(
         default=True, help_text="false: a cross-encoder's raw logit as the score, instead of a probability"
     )
+    dimensions = StrictIntegerField(
+        required=False, allow_null=True, min_value=1,
+        help_text="Of bi-encoders trained to be shortened (Matryoshka): score by so many dimensions of their vectors",
+    )  # fmt: skip
 
 
 def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
@@ -89,6 +93,7 @@ def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
         use_activation=fields.get("use_activation", True),
         long_documents=fields["long_documents"],
         chunk_overlap=fields["chunk_overlap"],
+        dimensions=fields.get("dimensions"),
         **more,
     )
 
@@ -168,7 +173,11 @@ def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
         "assay": about,
         **members,
     }
-    return Response(body, headers={"Server-Timing": server_timing(reply.timings), **answer.rate_limit})
+    return Response(body, headers=answer_headers(answer))
+
+
+def answer_headers(answer: ScoringAnswer | PoolingAnswer) -> dict[str, str]:
+    return {"Server-Timing": server_timing(answer.reply.timings), **answer.rate_limit}
 
 
 def outcome(item: ScoredItem) -> dict[str, Any]:

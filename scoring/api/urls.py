@@ -6,17 +6,23 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from scoring.api.batches import BatchCancelView, BatchListView, BatchView
+from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.document_sets import DocumentSetViewSet
+from scoring.api.embeddings import EmbeddingsView
 from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
 from scoring.api.models import CardListView, CardView, ModelViewSet
+from scoring.api.pooling import ClassifyView, PoolingView
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.sglang import V1ScoreView
+from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
+from scoring.api.tokens import DetokenizeView, TokenizeView
 from scoring.api.usage import UsageView
 from scoring.api.workers import WorkerViewSet
 
@@ -31,11 +37,22 @@ router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 
 urlpatterns = [
-    path("rerank", RerankView.as_view(), name="rerank"),
+    path("rerank", RootRerankView.as_view(), name="rerank"),
     path("v1/rerank", RerankView.as_view(), name="v1-rerank"),
+    path("v2/rerank", CohereRerankView.as_view(), name="v2-rerank"),
     path("score", ScoreView.as_view(), name="score"),
-    path("v1/score", ScoreView.as_view(), name="v1-score"),
+    path("v1/score", V1ScoreView.as_view(), name="v1-score"),
     path("generative_scoring", GenerativeView.as_view(), name="generative-scoring"),
+    path("v1/embeddings", EmbeddingsView.as_view(), name="v1-embeddings"),
+    path("v2/embed", CohereEmbedView.as_view(), name="v2-embed"),
+    path("pooling", PoolingView.as_view(), name="pooling"),
+    path("classify", ClassifyView.as_view(), name="classify"),
+    path("embed", EmbedView.as_view(), name="embed"),
+    path("embed_sparse", EmbedSparseView.as_view(), name="embed-sparse"),
+    path("embed_all", EmbedAllView.as_view(), name="embed-all"),
+    path("predict", PredictView.as_view(), name="predict"),
+    path("tokenize", TokenizeView.as_view(), name="tokenize"),
+    path("detokenize", DetokenizeView.as_view(), name="detokenize"),
     path("v1/models", CardListView.as_view(), name="v1-models"),
     path("v1/models/<path:name>", CardView.as_view(), name="v1-model"),
     path("v1/files", FileListView.as_view(), name="v1-files"),

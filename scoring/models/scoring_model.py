@@ -17,6 +17,7 @@ class ModelKind(models.TextChoices):
     SPARSE = "sparse", "sparse (dot product of word weights)"
     HYBRID = "hybrid", "hybrid (dense, sparse and late interaction together)"
     LISTWISE = "listwise", "listwise (documents read together)"
+    CLASSIFIER = "classifier", "classifier (labels of a text, or of its tokens)"
     GENERATIVE = "generative", "generative (label probability)"
 
 

@@ -24,11 +24,22 @@ RERANKERS = (
     ModelKind.GENERATIVE,
 )
 GENERATIVE = (ModelKind.GENERATIVE,)
+EMBEDDERS = (ModelKind.BI_ENCODER, ModelKind.HYBRID)
+SPARSE_EMBEDDERS = (ModelKind.SPARSE, ModelKind.HYBRID)
+TOKEN_EMBEDDERS = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
+CLASSIFIERS = (ModelKind.CLASSIFIER,)
+# Of one text, or one token, each by itself.
+POOLERS = (*EMBEDDERS, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, *CLASSIFIERS)
 NAME: Final = re.compile(r"[-\w]{1,64}")
 
 
 def models_served() -> QuerySet[ScoringModel]:
     return ScoringModel.objects.filter(state=ModelState.AVAILABLE)
+
+
+def rerankers_served() -> QuerySet[ScoringModel]:
+    """Those that give a document a score for a query."""
+    return models_served().filter(kind__in=RERANKERS)
 
 
 def models_with_placements() -> QuerySet[ScoringModel]:

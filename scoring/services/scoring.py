@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -48,6 +48,7 @@ CLIENT_FAULTS: Final = {
     "unknown_token_id": "label_token_ids",
 }
 BUSY: Final = {
+    "answer_too_large": 413,
     "overloaded": 429,
     "model_not_served": 409,
     "model_load_failed": 503,
@@ -61,6 +62,7 @@ BUSY: Final = {
     "cancelled": 503,
     "caller_left": 503,
 }
+ANSWERED: Final = (ItemStatus.OK, ItemStatus.TRUNCATED)
 ENGINE_PHASES: Final = ("forward", "maxsim")
 KEPT_RESULTS: Final = 1000
 Side = str | list[int]  # a text, or the token ids in its place
@@ -89,6 +91,7 @@ class Gathered:
     retries: int
     cold_start: float
     compute_seconds: float
+    rate_limit: Mapping[str, str] = field(default_factory=dict)  # headers: how far quotas are used
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,21 @@ def scoring_run(
         request_id=request_id,
         options=options,
     )
+    row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
+    asked = _pairs(queries, documents, pairing)
+    gathered = call_run(principal=principal, call=call, model=model, documents=asked, timeout_ms=timeout_ms, row=row)
+    items = _items(gathered.reply)
+    row.results = [
+        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
+        for item in items[:KEPT_RESULTS]
+    ]
+    row.report["pairing"] = pairing
+    row.save(force_insert=True)
+    return ScoringAnswer(str(row.pk), model, items, gathered.reply, gathered.cold_start, gathered.rate_limit)
+
+
+def request_row(*, principal: Principal, endpoint: str, model: ScoringModel, call: SyncRequest) -> ScoreRequest:
+    """The row of a request that was not answered yet, not saved either."""
     row = ScoreRequest(
         team=principal.team,
         created_by=principal.user,
@@ -148,28 +166,37 @@ def scoring_run(
         endpoint=endpoint,
         model=model,
         model_name=model.name,
-        request_id=request_id,
+        request_id=call.request_id,
         status_code=200,
-        query_count=len(queries),
-        document_count=len(documents),
+        query_count=len(call.queries) + len(call.query_ids),
+        document_count=len(call.documents) + len(call.document_ids),
     )
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
+    return row
+
+
+def call_run(
+    *,
+    principal: Principal,
+    call: SyncRequest,
+    model: ScoringModel,
+    documents: int,
+    timeout_ms: int | None,
+    row: ScoreRequest,
+) -> Gathered:
+    """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised. ``documents``: what
+    it asks of the quotas."""
     try:
-        with admitted(principal=principal, documents=_pairs(queries, documents, pairing)) as admission:
+        with admitted(principal=principal, documents=documents) as admission:
             gathered = _answered(call, model, timeout_ms, admission.stay)
-            items = _items(gathered.reply)
-            admission.scored = row.scored_count = sum(item.score is not None for item in items)
+            admission.scored = row.scored_count = sum(status in ANSWERED for status in gathered.reply.statuses)
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
         raise
     reply, row.compute_seconds = gathered.reply, gathered.compute_seconds
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
-    row.results = [
-        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
-        for item in items[:KEPT_RESULTS]
-    ]
     row.report = {
         "backend": reply.backend,
         "fallback": reply.fallback,
@@ -177,13 +204,11 @@ def scoring_run(
         "scale": reply.scale,
         "worker": reply.worker,
         "cached_documents": reply.cached_documents,
-        "pairing": pairing,
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
     }
-    row.save(force_insert=True)
-    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start, admission.headers())
+    return replace(gathered, rate_limit=admission.headers())
 
 
 def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None]) -> Gathered:
@@ -279,8 +304,25 @@ def _pairs(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> 
     return len(queries) * len(documents) if pairing == "matrix" else len(documents)
 
 
+def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
+    """Raises AssayError 422 ``bad_dimensions`` unless the model's vectors may be shortened to that."""
+    allowed = model.facts.get("shorter_dimensions")
+    if dimensions is None or allowed == [] or (allowed and dimensions in allowed):
+        return
+    widths = ", ".join(map(str, allowed or ()))
+    why = f"may be shortened to {widths} dimensions" if allowed else "was not trained to be shortened (Matryoshka)"
+    raise AssayError(
+        "bad_dimensions",
+        f"{dimensions} dimensions were asked for, but the vector of model '{model.name}' {why}. "
+        f"{f'Give one of {widths}' if allowed else 'Leave it out'}.",
+        status=422,
+        param="dimensions",
+    )
+
+
 def _check_options(model: ScoringModel, options: SyncOptions) -> None:
     """What the engine would pass over in silence."""
+    check_dimensions(model, options.dimensions)
     if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
         raise AssayError(
             "unsupported_option",

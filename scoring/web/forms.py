@@ -12,7 +12,7 @@ from django.template.defaultfilters import filesizeformat
 from assay.api.principal import Principal
 from scoring.models import JudgementSet, ScoringModel
 from scoring.models.base import TextSet, UploadedSet
-from scoring.selectors.models import models_served
+from scoring.selectors.models import rerankers_served
 from scoring.states import SetState
 
 
@@ -56,7 +56,7 @@ class TryForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["model"].queryset = models_served()  # type: ignore[attr-defined]
+        self.fields["model"].queryset = rerankers_served()  # type: ignore[attr-defined]
 
     def clean_documents(self) -> list[str]:
         lines = [line for line in self.cleaned_data["documents"].splitlines() if line.strip()]

@@ -11,7 +11,7 @@ from django.db.models import TextChoices
 
 from assay.api.principal import Principal
 from scoring.models import DocumentSet, QuerySet, RunSet, ScoringModel, StageMethod
-from scoring.selectors.models import models_served
+from scoring.selectors.models import rerankers_served
 from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan, candidate_limits
 from scoring.web.forms import SetChoice, ready_sets
 
@@ -66,7 +66,7 @@ class JobForm(forms.Form):
             "document_set": ready_sets(DocumentSet, principal),
             "query_set": ready_sets(QuerySet, principal),
             "run_set": ready_sets(RunSet, principal),
-            "model": models_served(),
+            "model": rerankers_served(),
         }
         for name, rows in choices.items():
             self.fields[name].queryset = rows  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ class FurtherForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["model"].queryset = models_served()  # type: ignore[attr-defined]
+        self.fields["model"].queryset = rerankers_served()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

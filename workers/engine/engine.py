@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from workers.engine.caches.building import build_caches
+from workers.engine.caches.building import build_caches, cache_statistics
 from workers.engine.candidate import Candidate, LoadedModel, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
@@ -23,12 +23,12 @@ from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec, SelfTestReport
-from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Work, fail
 from workers.engine.statistics import COUNTED, EngineStatistics
 from workers.engine.task_runner import TaskRunner
+from workers.engine.token_reader import TokenReader
 from workers.engine.types import (
     EncodingOutput,
     EncodingRequest,
@@ -150,6 +150,9 @@ class Engine:
             self._abandon(work, EngineError("closed", "The engine is closed."))
         return work.future
 
+    def reader(self, name: str) -> TokenReader:
+        return TokenReader(self._model(name).task)
+
     def self_test(self, name: str) -> SelfTestReport:
         """Score known pairs and compare; blocks."""
         model = self._model(name)
@@ -169,7 +172,7 @@ class Engine:
         return estimate_memory(spec, self._config, models=len(self.models().keys() | {spec.name}))
 
     def statistics(self) -> EngineStatistics:
-        counters, tasks = self._counters, self._live_tasks()  # replaced ones that still run too: a leak must show
+        tasks = self._live_tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
         return EngineStatistics(
             waiting_requests=waiting_requests,
@@ -178,12 +181,8 @@ class Engine:
             requests_in_flight=self._scheduler.in_flight,
             reservations=sum(task.reservations for task in tasks),
             reserved_bytes=sum(task.reserved_bytes for task in tasks),
-            **counters.snapshot(COUNTED),
-            document_cache=self._caches[Role.DOCUMENT].statistics(),
-            query_cache=self._caches[Role.QUERY].statistics(),
-            prefix_cache=self._prefix_cache.statistics(),
-            device_cache=self._caches[Role.DOCUMENT].device_statistics(),
-            disk_cache=self._caches[Role.DOCUMENT].disk_statistics(),
+            **self._counters.snapshot(COUNTED),
+            **cache_statistics(self._caches, self._prefix_cache),
         )
 
     @property

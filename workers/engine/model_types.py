@@ -67,6 +67,7 @@ class ModelInfo:
     max_length: int
     weight_bytes: int
     load_seconds: float
+    shorter_dimensions: tuple[int, ...] | None = None  # of its dense vectors; (): any; None: not trained for it
     measured_bytes: int = 0  # most memory taken by load and warm-up; see ``MemoryEstimate`` for what was expected
 
     @property

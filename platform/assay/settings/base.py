@@ -205,6 +205,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "TextRoleEnum": ["query", "document"],
+        "CohereInputTypeEnum": ["search_query", "search_document"],
+    },
 }
 
 # --- Celery: it carries wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept -----------

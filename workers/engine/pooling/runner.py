@@ -21,7 +21,8 @@ from workers.engine.model_types import ModelInfo
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.pooling.encoding_ahead import assemble_encoding, await_new_ones, distinct_documents
-from workers.engine.pooling.late_interaction import LateInteractionRunner
+from workers.engine.pooling.given_rows import given_rows
+from workers.engine.pooling.late_interaction import LateInteractionRunner, maxsim_backend
 from workers.engine.pooling.output import assemble_pooling
 from workers.engine.pooling.pair_scores import fused_scores
 from workers.engine.pooling.recipe import Recipe
@@ -61,7 +62,7 @@ class PoolingRunner(TaskRunner):
         self.takes_instruction = recipe.takes_instruction
         self.takes_dimensions = recipe.weights.keys() == {Part.DENSE}
         self._model = checkpoint.runner
-        self._tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.tokenizer
         self._memory = self._model.device if self._model.device.type == "cuda" else None  # its own, not the host's
         self._caches = caches
         self._identity = checkpoint.identity
@@ -211,8 +212,10 @@ class PoolingRunner(TaskRunner):
         places = [i for i, text in enumerate(request.inputs) if not is_blank(text)]
         texts = [request.inputs[i] for i in places]
         options, parts = request.options, self._recipe.tasks[request.task]
-        for sequence in self._sequences(work, Role(request.role.value), parts, texts, options.max_tokens, ""):
+        sequences = self._sequences(work, Role(request.role.value), parts, texts, options.max_tokens, "")
+        for sequence in sequences:
             sequence.index = places[sequence.index]
+        for sequence in sequences or given_rows(work, parts, self.tokenizer.size, self.info):
             results.sequences[sequence.index] = sequence
             results.tokens += sequence.tokens
         cut = {i: sequence.truncated for i, sequence in results.sequences.items() if sequence.truncated}
@@ -292,7 +295,3 @@ class PoolingRunner(TaskRunner):
                     kept = ids if pooled.kept is None else ids[list(pooled.kept[place])]
                     encodings[i] = replace(encodings[i], kept_token_ids=kept)
         return encodings, finite
-
-
-def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:
-    return "cuda" if gpu_maxsim and device.type == "cuda" else "cpu"
