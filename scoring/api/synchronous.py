@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
 from scoring.api.openapi import header
@@ -97,6 +98,7 @@ class ScoringView(APIView):
     """A view whose ``post`` scores at once."""
 
     required_scope: ClassVar[str] = "score"
+    waits_for_model: ClassVar[bool] = True  # the server gives it a thread of those that may wait
 
 
 def validated(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:
@@ -125,6 +127,7 @@ def scored(
         options=options,
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
+        caller=caller_of(request._request),
     )
 
 

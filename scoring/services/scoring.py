@@ -11,7 +11,10 @@ import numpy as np
 from django.conf import settings
 
 from assay.api.principal import Principal
+from assay.callers import Caller
 from assay.errors import AssayError
+from scoring.backpressure import model_admit
+from scoring.dispatch import pairs_of
 from scoring.gathering import Gathering
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -111,13 +114,15 @@ def scoring_run(
     options: SyncOptions | None = None,
     timeout_ms: int | None = None,
     request_id: str = "",
+    caller: Caller | None = None,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
-    side is texts only or token ids only.
+    side is texts only or token ids only. The deadline counts from the arrival of ``caller``; when it leaves, work that is
+    not started is dropped.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
     ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see
-    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
+    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``, 499 ``client_left``. Refusals are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
@@ -151,7 +156,7 @@ def scoring_run(
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
     try:
-        gathered = _answered(call, model, timeout_ms)
+        gathered = _answered(call, model, timeout_ms, caller or Caller())
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
@@ -179,11 +184,14 @@ def scoring_run(
     return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start)
 
 
-def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) -> Gathered:
+def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, caller: Caller) -> Gathered:
     """Raises AssayError for a reply that refuses, as for none."""
-    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
-    gathered = _gathered(call, model, seconds)
-    reply = gathered.reply
+    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000 - caller.waited
+    with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as admitted:
+        gathered = _gathered(call, model, seconds, caller)
+        reply = gathered.reply
+        if not reply.error_code:
+            admitted.answered(cold_seconds=gathered.cold_start)
     if reply.error_code:
         param = _param(reply)
         status = 422 if param else BUSY.get(reply.error_code, 500)
@@ -199,16 +207,16 @@ def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None) ->
     return gathered
 
 
-def _gathered(call: SyncRequest, model: ScoringModel, seconds: float) -> Gathered:
+def _gathered(call: SyncRequest, model: ScoringModel, seconds: float, caller: Caller) -> Gathered:
     router = ModelRouter(model)
     started = time.monotonic()
-    gathering = Gathering(router.plan(call), router, seconds)
+    gathering = Gathering(router.plan(call), router, seconds, caller)
     replies = gathering.run()
     if len(gathering.parts) > 1 and not _one_answer(replies):
         # Asked whole: a refusal then names the documents by their places in the request, and no model was changed
         # between two parts.
         left = max(seconds - (time.monotonic() - started), 0.0)
-        gathering = Gathering(router.plan(call, whole=True), router, left)
+        gathering = Gathering(router.plan(call, whole=True), router, left, caller)
         replies = gathering.run()
     parts = gathering.parts
     reply = replies[0]

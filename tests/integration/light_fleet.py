@@ -32,7 +32,7 @@ class LightFleet:
         for name in set(names) - self.processes.keys():
             worker_id = self.ids.setdefault(name, uuid.uuid4())
             command = [sys.executable, "-m", "tests.integration.light_worker", name, str(worker_id)]
-            self.processes[name] = subprocess.Popen(command, env=_environment(), cwd=env.ROOT)
+            self.processes[name] = subprocess.Popen(command, env=environment(), cwd=env.ROOT)
         for name in names:
             alive = Worker.objects.filter(pk=self.ids[name], state=WorkerState.READY, pid=self.processes[name].pid)
             wait_for(alive.exists, seconds=60, what=f"the start of {name}")
@@ -74,7 +74,7 @@ class LightFleet:
             process.wait(30)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     parts = urlsplit(settings.DATABASE_URL)
     database = connection.settings_dict["NAME"]
     return env.for_child(
