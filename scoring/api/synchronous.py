@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
+from assay.api.renderers import FastJSONRenderer
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from assay.callers import caller_of
 from assay.errors import AssayError
@@ -98,6 +99,7 @@ class ScoringView(APIView):
     """A view whose ``post`` scores at once."""
 
     required_scope: ClassVar[str] = "score"
+    renderer_classes = (FastJSONRenderer,)
     waits_for_model: ClassVar[bool] = True  # the server gives it a thread of those that may wait
 
 

@@ -117,8 +117,8 @@ def scoring_run(
     caller: Caller | None = None,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
-    side is texts only or token ids only. The deadline counts from the arrival of ``caller``; when it leaves, work that is
-    not started is dropped.
+    side is texts only or token ids only. The deadline counts from the arrival of ``caller``; when it leaves, what is not
+    started is dropped.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
     ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see

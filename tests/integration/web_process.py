@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from django.conf import settings
 
 from assay.settings import env
 from assay.supervisor import free_port, web_command, web_environment
@@ -18,13 +18,13 @@ from tests.integration.rig import wait_for
 
 
 class WebProcess:
-    def __init__(self, folder: Path, *, processes: int = 1, **settings: str) -> None:
+    def __init__(self, folder: Path, *, processes: int = 1, **given: str) -> None:
         self.url = f"http://127.0.0.1:{(port := free_port())}"
         self.log = folder / f"web-{port}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 web_command("127.0.0.1", port, processes),
-                env=environment() | web_environment(folder) | settings,
+                env=environment() | web_environment(folder) | _secrets() | given,
                 cwd=env.ROOT,
                 stdout=log,
                 stderr=log,
@@ -51,8 +51,8 @@ class WebProcess:
 
 
 @contextmanager
-def web_process(folder: Path, *, processes: int = 1, **settings: str) -> Iterator[WebProcess]:
-    web = WebProcess(folder, processes=processes, **settings)
+def web_process(folder: Path, *, processes: int = 1, **given: str) -> Iterator[WebProcess]:
+    web = WebProcess(folder, processes=processes, **given)
     try:
         yield web
     finally:
@@ -60,7 +60,7 @@ def web_process(folder: Path, *, processes: int = 1, **settings: str) -> Iterato
             web.end()
 
 
-def seconds_of(work: object) -> float:
-    started = time.monotonic()
-    work()  # type: ignore[operator]
-    return time.monotonic() - started
+def _secrets() -> dict[str, str]:
+    """The test's own, so that its tokens and sessions count there."""
+    peppers = ",".join(f"{number}:{pepper}" for number, pepper in settings.TOKEN_PEPPERS.items())
+    return {"TOKEN_PEPPERS": peppers, "SECRET_KEY": settings.SECRET_KEY}

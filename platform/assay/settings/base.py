@@ -92,6 +92,8 @@ MIDDLEWARE = [
     "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
     "assay.web.middleware.BodyLengthMiddleware",
+    "assay.web.bodies.CompressionMiddleware",
+    "assay.web.bodies.ContentEncodingMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
