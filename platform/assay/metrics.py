@@ -50,12 +50,12 @@ draining = Gauge(
     registry=registry,
     multiprocess_mode="livesum",
 )
-_collectors: list[Collector] = []
+collectors: list[Collector] = []
 
 
 def register_collector(collector: Collector) -> None:
     """Add a collector; call it from ``AppConfig.ready``. Its ``collect`` runs at each scrape, so it must be quick."""
-    _collectors.append(collector)
+    collectors.append(collector)
 
 
 def metrics_view(request: HttpRequest) -> HttpResponse:
@@ -65,7 +65,7 @@ def metrics_view(request: HttpRequest) -> HttpResponse:
         MultiProcessCollector(whole, str(folder))
     else:
         whole.register(registry)
-    for collector in _collectors:
+    for collector in collectors:
         whole.register(collector)
     return HttpResponse(generate_latest(whole), content_type=CONTENT_TYPE_LATEST)
 

@@ -117,7 +117,7 @@ def scoring_run(
     caller: Caller | None = None,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
-    side is texts only or token ids only. The deadline counts from the arrival of ``caller``; when it leaves, what is not
+    side is texts only or token ids only. The deadline counts from ``caller``'s arrival; when it leaves, what is not
     started is dropped.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and

@@ -19,6 +19,7 @@ from assay.api.principal import Principal
 from assay.lanes import PAGE_THREADS
 from scoring import dispatch, routing
 from scoring.models import ScoreRequest, ScoringModel, Transition
+from scoring.services.finalize import jobs_advance
 from scoring.services.job_control import job_cancel
 from scoring.services.job_watch import jobs_stop_finish
 from scoring.states import ModelState
@@ -209,6 +210,7 @@ def test_event_streams_hold_neither_threads_nor_connections(
         assert client.get(f"/api/v1/jobs/{job.pk}").status_code == 200
         job_cancel(principal=principal, job=job)
         jobs_stop_finish()
+        jobs_advance()
         texts = {one.result(timeout=60) for one in reading}
     assert len(texts) == 1
     (text,) = texts
