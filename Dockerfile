@@ -38,9 +38,8 @@ RUN SECRET_KEY=build TOKEN_PEPPERS=1:00000000000000000000000000000000 ALLOWED_HO
 USER assay
 VOLUME /data
 EXPOSE 8000
-CMD ["granian", "--interface", "wsgi", "--host", "0.0.0.0", "--port", "8000", "--workers", "1", \
-     "--blocking-threads", "32", "--respawn-failed-workers", "--workers-kill-timeout", "10", \
-     "--log-config", "platform/assay/granian_log.json", "assay.wsgi:application"]
+ENV WEB_HOST=0.0.0.0
+CMD ["python", "manage.py", "web"]
 
 FROM source AS worker
 COPY --from=worker-packages /opt/assay /opt/assay

@@ -49,6 +49,11 @@ class Taken:
     boot_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Said by the web to itself: the client hung up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where a message goes and how long it may lie there. ``most``: how many calls may be on this queue at once."""
@@ -201,15 +206,27 @@ def callers_stay(calls: Collection[SyncRequest]) -> None:
         pipe.execute()
 
 
-def answer_pop(calls: Sequence[SyncRequest], seconds: float) -> tuple[int, Taken | SyncReply] | None:
+def callers_leave(calls: Collection[SyncRequest]) -> None:
+    """Take the marks away at once, so that what is not started is dropped, and wake the thread that waits."""
+    with connection().pipeline(transaction=True) as pipe:
+        for call in calls:
+            pipe.delete(caller_key(call.reply_key))
+            pipe.rpush(call.reply_key, json.dumps({"left": True}))
+            pipe.expire(call.reply_key, CALLER_TTL_SECONDS)
+        pipe.execute()
+
+
+def answer_pop(calls: Sequence[SyncRequest], seconds: float) -> tuple[int, Taken | Left | SyncReply] | None:
     """Wait for the next word on any of ``calls``: its place in the list and what was said."""
     keys = [call.reply_key for call in calls]
     # A slice is shorter than the socket's own timeout, which so tells a dead server from a slow model.
     popped: Any = connection().blpop(keys, timeout=min(max(seconds, 0.01), SOCKET_SECONDS / 2))
     if popped is None:
         return None
-    word = json.loads(popped[1])
-    return keys.index(popped[0]), Taken(**word["taken"]) if "taken" in word else reply_read(word)
+    place, word = keys.index(popped[0]), json.loads(popped[1])
+    if "left" in word:
+        return place, Left()
+    return place, Taken(**word["taken"]) if "taken" in word else reply_read(word)
 
 
 def reply_read(word: dict[str, Any]) -> SyncReply:
@@ -264,10 +281,14 @@ def _push(key: str, value: str) -> None:
         pipe.execute()
 
 
+def pairs_of(call: SyncRequest) -> int:
+    queries = len(call.queries) + len(call.query_ids) if call.pairing == "matrix" else 1
+    return queries * (len(call.documents) + len(call.document_ids))
+
+
 def _entry(call: SyncRequest) -> str:
     """A call among those in flight, with the pairs that it asks for."""
-    queries = len(call.queries) + len(call.query_ids) if call.pairing == "matrix" else 1
-    return f"{queries * (len(call.documents) + len(call.document_ids))}:{call.reply_key}"
+    return f"{pairs_of(call)}:{call.reply_key}"
 
 
 def _seconds(time_reply: Any) -> float:

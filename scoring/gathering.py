@@ -12,14 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from assay.callers import Caller
 from assay.errors import AssayError
 from scoring.dispatch import (
+    Left,
     Taken,
     Target,
     answer_pop,
     call_end,
     call_send,
     call_taken,
+    callers_leave,
     callers_stay,
     no_worker,
     queue_needed,
@@ -65,12 +68,14 @@ class Router(Protocol):
 @dataclass(slots=True)
 class Gathering:
     """``timeout_seconds`` counts from the moment at which a worker is ready; what passed before is ``cold_seconds``.
-    ``stay`` is called every LOOK_SECONDS while nothing is heard."""
+    ``stay`` is called every LOOK_SECONDS while nothing is heard. ``caller``: for whom; when it leaves, so does the
+    work."""
 
     parts: Sequence[Part]
     router: Router
     timeout_seconds: float
     stay: Callable[[], None]
+    caller: Caller = field(default_factory=Caller)
     retries: int = 0
     cold_seconds: float = 0.0
     _give_up: float = 0.0
@@ -78,10 +83,11 @@ class Gathering:
     def run(self) -> list[SyncReply]:
         """The replies, part by part; or one alone, the first that refuses.
 
-        Raises AssayError 503 ``no_worker`` / ``worker_lost`` / ``queue_unavailable``, 504 ``deadline_exceeded``.
+        Raises AssayError 503 ``no_worker`` / ``worker_lost`` / ``queue_unavailable``, 504 ``deadline_exceeded``, 499
+        ``client_left``.
         """
         self._give_up = time.monotonic() + self.timeout_seconds
-        with queue_needed():
+        with queue_needed(), self.caller.watched(self._caller_left):
             try:
                 for part in self.parts:
                     self._send(part)
@@ -94,7 +100,13 @@ class Gathering:
                 for part in self.parts:
                     self._end(part)
 
+    def _caller_left(self) -> None:
+        """In another thread than that which waits, which is woken so."""
+        callers_leave([part.call for part in self.parts if part.call.reply_key])
+
     def _send(self, part: Part) -> None:
+        if self.caller.left:
+            raise _left()
         part.tries, part.taken, part.sent_at = part.tries + 1, None, time.monotonic()
         patience = part.target.patience if part.cold else 0.0
         left = self._give_up - part.sent_at
@@ -116,6 +128,8 @@ class Gathering:
             self._look(waiting)
             return None
         part, word = waiting[heard[0]], heard[1]
+        if isinstance(word, Left):
+            raise _left()
         if isinstance(word, Taken):
             self._taken(part, word)
         elif word.error_code in ELSEWHERE and part.tries < TRIES:
@@ -145,6 +159,8 @@ class Gathering:
 
     def _look(self, waiting: list[Part]) -> None:
         """Nothing was heard for a while: say that we wait, and see who still can answer."""
+        if self.caller.left:
+            raise _left()
         callers_stay([part.call for part in waiting])
         self.stay()
         now = time.monotonic()
@@ -178,6 +194,10 @@ class Gathering:
             "Send fewer or shorter documents, or a larger X-Timeout-Ms.",
             status=504,
         )
+
+
+def _left() -> AssayError:
+    return AssayError("client_left", "The client hung up before its answer.", status=499)
 
 
 def _not_taken(part: Part) -> AssayError:

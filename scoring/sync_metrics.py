@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from assay.metrics import registry
 
@@ -31,6 +31,19 @@ cold_start_seconds = Histogram(
     buckets=(0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
     registry=registry,
 )
+sync_refused = Counter(
+    "assay_sync_refused",
+    "Requests not taken on: their model has its share of the process, or its queue is longer than their deadline.",
+    ["reason"],
+    registry=registry,
+)
+_in_flight = Gauge(
+    "assay_sync_in_flight",
+    "Synchronous requests in hand, by model.",
+    ["model"],
+    registry=registry,
+    multiprocess_mode="livesum",
+)
 
 _lock = threading.Lock()
 _names: set[str] = set()
@@ -44,6 +57,10 @@ def sync_observe(*, model_name: str, timings_ms: Mapping[str, float], parts: int
     sync_retries.inc(retries)
     if cold:
         cold_start_seconds.observe(cold)
+
+
+def sync_in_flight(model_name: str) -> Gauge:
+    return _in_flight.labels(_label(model_name))
 
 
 def _label(model_name: str) -> str:

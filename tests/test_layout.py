@@ -40,7 +40,7 @@ def test_the_guard_above_fails_when_platform_becomes_a_package(tmp_path: Path) -
     assert python("import platform; platform.system()", root=tmp_path).returncode != 0
 
 
-@pytest.mark.parametrize("module", ["assay.wsgi", "scoring.urls", "workers", "workers.engine.types"])
+@pytest.mark.parametrize("module", ["assay.asgi", "scoring.urls", "workers", "workers.engine.types"])
 def test_importing_it_does_not_import_torch(module: str) -> None:
     code = f"""
 import os, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import redis
@@ -13,6 +14,8 @@ from django.views.decorators.http import require_safe
 from assay.schema import migrations_missing
 
 PATIENCE_SECONDS = 2
+
+draining = threading.Event()  # set when this process was asked to stop; it is never cleared
 
 
 def _database() -> str | None:
@@ -47,9 +50,9 @@ def livez(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when the database has this release's tables and Redis answers, else 503 and what is wrong."""
-    problems = {name: problem for name, check in PARTS.items() if (problem := check()) is not None}
-    return JsonResponse(
-        {"status": "unavailable" if problems else "ok", "parts": {name: problems.get(name, "ok") for name in PARTS}},
-        status=503 if problems else 200,
-    )
+    """200 when the database has this release's tables, Redis answers and the process is not asked to stop, else 503."""
+    parts = {name: check() or "ok" for name, check in PARTS.items()}
+    if draining.is_set():
+        parts["process"] = "This process stops: it ends what it has in hand and takes nothing more."
+    well = set(parts.values()) == {"ok"}
+    return JsonResponse({"status": "ok" if well else "unavailable", "parts": parts}, status=200 if well else 503)

@@ -27,6 +27,7 @@ from assay.settings import env
 
 MARK = "ASSAY_SUPERVISED_IN"  # set to the data folder in every child: whatever is left of a killed run is found by it
 GRACE_SECONDS = 20.0
+WEB_KILL_SECONDS = 60  # a web process ends by its own DRAIN_SECONDS before
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_SECONDS = 60.0  # a process that lived this long starts again without delay
 LOG_BYTES = 10 << 20
@@ -64,7 +65,7 @@ class Platform:
     host: str
     port: int
     workers: int = 1
-    web_threads: int = 32
+    web_processes: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     programs: dict[str, Program] = field(default_factory=dict, init=False)
     _guard: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -81,7 +82,7 @@ class Platform:
         end_orphans(self.data_dir)
         free_port(self.host, self.port)
         try:
-            self._start(Program("web", web_command(self.host, self.port, self.web_threads)))
+            self._start(Program("web", web_command(self.host, self.port, self.web_processes)))
             self._start(Program("reconciler", manage_command("reconciler")))
             for _ in range(self.workers):
                 self.start_worker()
@@ -155,7 +156,7 @@ class Platform:
                 stdout=log,
                 stderr=log,
                 cwd=env.ROOT,
-                env=env.for_child({**self.environment, MARK: str(self.data_dir), "DATA_DIR": str(self.data_dir)}),
+                env=env.for_child({**self.environment, **self._own(program)}),
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops all in order
                 preexec_fn=_die_with_parent(),
             )
@@ -163,6 +164,10 @@ class Platform:
             program.restart_at = None
             self.programs[program.name] = program
         return program.name
+
+    def _own(self, program: Program) -> dict[str, str]:
+        shared = web_environment(self.data_dir) if program.name == "web" else {}
+        return {MARK: str(self.data_dir), "DATA_DIR": str(self.data_dir), **shared}
 
     def _watch(self) -> None:
         while not self._stopping.wait(0.2):
@@ -181,13 +186,22 @@ class Platform:
             self._start(program)
 
 
-def web_command(host: str, port: int, threads: int) -> list[str]:
+def web_command(host: str, port: int, processes: int = 1) -> list[str]:
     return [
-        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", host, "--port", str(port), "--workers", "1",
-        "--blocking-threads", str(threads), "--respawn-failed-workers", "--workers-kill-timeout", "10",
-        "--log-config", str(Path(__file__).with_name("granian_log.json")),
-        "assay.wsgi:application",
+        sys.executable, "-m", "granian", "--interface", "asgi", "--host", host, "--port", str(port),
+        "--workers", str(processes), "--respawn-failed-workers", "--workers-kill-timeout", str(WEB_KILL_SECONDS),
+        "--no-ws", "--log-config", str(Path(__file__).with_name("granian_log.json")),
+        "assay.asgi:application",
     ]  # fmt: skip
+
+
+def web_environment(data_dir: Path) -> dict[str, str]:
+    """What the web processes of one server share: the folder of their metrics, which begin anew with each start."""
+    folder = data_dir / "metrics"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.glob("*.db"):
+        file.unlink()
+    return {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
 
 
 def manage_command(*arguments: str) -> list[str]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
 from scoring.api import job_shapes as shapes
+from scoring.api.event_stream import EventStreamRenderer, event_stream
 from scoring.api.openapi import BODY, LISTED, READ, header, operation
 from scoring.api.resources import Pagination, ResourceViewSet
 from scoring.api.synchronous import validated
@@ -164,15 +167,25 @@ class JobControlViewSet(ResourceViewSet):
 
     @operation(
         "Everything that happened to a job, its stages and its chunks, newest first",
+        description="With `Accept: text/event-stream` they come as server-sent events instead, oldest first and all of "
+        "them, after the one that `Last-Event-ID` names: `event` is the entity, `data` what `results` holds here. New "
+        "ones follow as they happen; an event named `end` with the job's state is the last. A server ends a stream "
+        "after a few minutes: ask again with the last id.",
         answer=EventSerializer(many=True),
         example=EVENT,
         errors=LISTED,
     )
     @extend_schema(filters=True)
     @action(detail=True, filterset_class=JobEventFilter)
-    def events(self, request: Request, pk: str) -> Response:
+    def events(self, request: Request, pk: str) -> HttpResponseBase:
+        if isinstance(request.accepted_renderer, EventStreamRenderer):
+            return event_stream(self.found(), after=last_event_id(request), serializer=EventSerializer)
         page = self.paginate_queryset(self.filter_queryset(job_transitions(self.found()))) or []
         return self.get_paginated_response(EventSerializer(job_events(page), many=True).data)
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        streamed = self.action == "events" and not getattr(self, "swagger_fake_view", False)
+        return [*super().get_renderers(), *([EventStreamRenderer()] if streamed else [])]
 
     def submitted(self, job: Job, is_new: bool) -> Response:
         place = {"Location": self.reverse_action("detail", kwargs={"pk": job.pk})}
@@ -181,6 +194,16 @@ class JobControlViewSet(ResourceViewSet):
 
 def _answer(job: Job) -> Response:
     return Response(shapes.JobDetailSerializer(job).data)
+
+
+def last_event_id(request: Request) -> int:
+    given = request.headers.get("Last-Event-ID", "0")
+    if not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise AssayError(
+            "bad_last_event_id", f"The Last-Event-ID is {given[:40]!r}; give the id of an event of this job.",
+            status=422, param="Last-Event-ID",
+        )  # fmt: skip
+    return int(given)
 
 
 def idempotency_key(request: Request) -> str | None:

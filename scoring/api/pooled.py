@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.callers import caller_of
 from scoring.api.synchronous import UsageSerializer, answer_headers, timeout_of
 from scoring.api.token_ids import InputsField
 from scoring.models import ScoringModel
@@ -94,6 +95,7 @@ def pooled(
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
         user=user,
+        caller=caller_of(request._request),
     )
 
 

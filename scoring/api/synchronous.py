@@ -12,7 +12,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
+from assay.api.renderers import FastJSONRenderer
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
 from scoring.api.openapi import header
@@ -102,6 +104,8 @@ class ScoringView(APIView):
     """A view whose ``post`` scores at once."""
 
     required_scope: ClassVar[str] = "score"
+    renderer_classes = (FastJSONRenderer,)
+    waits_for_model: ClassVar[bool] = True  # the server gives it a thread of those that may wait
 
 
 def validated(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:
@@ -130,6 +134,7 @@ def scored(
         options=options,
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
+        caller=caller_of(request._request),
     )
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from django.conf import settings
 
 from assay.api.principal import Principal
+from assay.callers import Caller
 from assay.errors import AssayError
 from scoring.models import ScoringModel
 from scoring.payloads import SyncOptions, SyncPooledText, SyncReply, SyncRequest
@@ -92,6 +93,7 @@ def pooling_run(
     timeout_ms: int | None = None,
     request_id: str = "",
     user: str = "",
+    caller: Caller | None = None,
 ) -> PoolingAnswer:
     """Do ``task`` with each of ``inputs``, which are texts only or token ids only, and store that it was done.
 
@@ -118,7 +120,13 @@ def pooling_run(
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
     try:
         gathered = call_run(
-            principal=principal, call=call, model=model, documents=len(inputs), timeout_ms=timeout_ms, row=row
+            principal=principal,
+            call=call,
+            model=model,
+            documents=len(inputs),
+            timeout_ms=timeout_ms,
+            row=row,
+            caller=caller,
         )
     except AssayError as error:
         raise _named(error, param) from error

@@ -11,7 +11,10 @@ import numpy as np
 from django.conf import settings
 
 from assay.api.principal import Principal
+from assay.callers import Caller
 from assay.errors import AssayError
+from scoring.backpressure import model_admit
+from scoring.dispatch import pairs_of
 from scoring.gathering import Gathering
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -119,13 +122,16 @@ def scoring_run(
     options: SyncOptions | None = None,
     timeout_ms: int | None = None,
     request_id: str = "",
+    caller: Caller | None = None,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
-    side is texts only or token ids only.
+    side is texts only or token ids only. The deadline counts from ``caller``'s arrival; when it leaves, what is not
+    started is dropped.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
     ``too_many_waiting`` and ``quota_exceeded``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and
-    ``model_not_loaded`` (see ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``. Refusals are stored too.
+    ``model_not_loaded`` (see ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``, 499 ``client_left``. Refusals
+    are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
@@ -146,7 +152,9 @@ def scoring_run(
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
     asked = _pairs(queries, documents, pairing)
-    gathered = call_run(principal=principal, call=call, model=model, documents=asked, timeout_ms=timeout_ms, row=row)
+    gathered = call_run(
+        principal=principal, call=call, model=model, documents=asked, timeout_ms=timeout_ms, row=row, caller=caller
+    )
     items = _items(gathered.reply)
     row.results = [
         {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
@@ -184,12 +192,13 @@ def call_run(
     documents: int,
     timeout_ms: int | None,
     row: ScoreRequest,
+    caller: Caller | None,
 ) -> Gathered:
     """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised. ``documents``: what
     it asks of the quotas."""
     try:
         with admitted(principal=principal, documents=documents) as admission:
-            gathered = _answered(call, model, timeout_ms, admission.stay)
+            gathered = _answered(call, model, timeout_ms, admission.stay, caller or Caller())
             admission.scored = row.scored_count = sum(status in ANSWERED for status in gathered.reply.statuses)
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
@@ -211,11 +220,16 @@ def call_run(
     return replace(gathered, rate_limit=admission.headers())
 
 
-def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None]) -> Gathered:
+def _answered(
+    call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None], caller: Caller
+) -> Gathered:
     """Raises AssayError for a reply that refuses, as for none."""
-    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
-    gathered = _gathered(call, model, seconds, stay)
-    reply = gathered.reply
+    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000 - caller.waited
+    with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as taken_on:
+        gathered = _gathered(call, model, seconds, stay, caller)
+        reply = gathered.reply
+        if not reply.error_code:
+            taken_on.answered(cold_seconds=gathered.cold_start)
     if reply.error_code:
         param = _param(reply)
         status = 422 if param else BUSY.get(reply.error_code, 500)
@@ -231,16 +245,18 @@ def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, st
     return gathered
 
 
-def _gathered(call: SyncRequest, model: ScoringModel, seconds: float, stay: Callable[[], None]) -> Gathered:
+def _gathered(
+    call: SyncRequest, model: ScoringModel, seconds: float, stay: Callable[[], None], caller: Caller
+) -> Gathered:
     router = ModelRouter(model)
     started = time.monotonic()
-    gathering = Gathering(router.plan(call), router, seconds, stay)
+    gathering = Gathering(router.plan(call), router, seconds, stay, caller)
     replies = gathering.run()
     if len(gathering.parts) > 1 and not _one_answer(replies):
         # Asked whole: a refusal then names the documents by their places in the request, and no model was changed
         # between two parts.
         left = max(seconds - (time.monotonic() - started), 0.0)
-        gathering = Gathering(router.plan(call, whole=True), router, left, stay)
+        gathering = Gathering(router.plan(call, whole=True), router, left, stay, caller)
         replies = gathering.run()
     parts = gathering.parts
     reply = replies[0]

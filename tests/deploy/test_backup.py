@@ -67,9 +67,7 @@ def test_what_was_dumped_is_restored_whole(stack: Stack, empty_database: str, tm
     assert manage(environment, "migrate", "--check") == ""
     port = free_port()
     with (tmp_path / "web.log").open("w") as log:
-        web = subprocess.Popen(
-            web_command("127.0.0.1", port, 4), env=env.for_child(environment), stdout=log, stderr=log
-        )
+        web = subprocess.Popen(web_command("127.0.0.1", port), env=env.for_child(environment), stdout=log, stderr=log)
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=stack.client.headers) as client:
                 wait_for(lambda: _answers(client), seconds=180, what="the web server on the restored database")

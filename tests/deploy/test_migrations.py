@@ -82,7 +82,7 @@ def test_web_and_processes_wait_for_the_migration_and_say_so(environment: Enviro
     port = free_port()
     logs = {name: tmp_path / f"{name}.log" for name in ("web", "reconciler", "worker-1")}
     with (
-        running(web_command("127.0.0.1", port, 4), environment, logs["web"]),
+        running(web_command("127.0.0.1", port), environment, logs["web"]),
         running(manage_command("reconciler"), environment, logs["reconciler"]) as reconciler,
         running(manage_command("gpu_worker"), environment, logs["worker-1"]) as worker,
     ):

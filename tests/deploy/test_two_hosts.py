@@ -75,7 +75,7 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
         pair.far.start("worker", manage_command("gpu_worker", "--name", "far"), far)  # it waits for the migration
         manage(here, "migrate", "--verbosity=0")
         token = manage(here, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
-        pair.near.start("web", web_command("0.0.0.0", 8000, 8), near)
+        pair.near.start("web", web_command("0.0.0.0", 8000), near)
         pair.near.start("reconciler", manage_command("reconciler"), near)
         rows = Rows(local)
         with httpx.Client(

@@ -93,7 +93,7 @@ def test_it_migrates_checks_and_serves(image: Environment, tmp_path: Path) -> No
     assert "no issues" in manage(image, "check")
     port = free_port()
     with (tmp_path / "log").open("w+") as log:
-        web = subprocess.Popen(web_command("127.0.0.1", port, 4), env=env.for_child(image), stdout=log, stderr=log)
+        web = subprocess.Popen(web_command("127.0.0.1", port), env=env.for_child(image), stdout=log, stderr=log)
         try:
             wait_for(lambda: _ready(port), seconds=180, what="the web server")
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", follow_redirects=True) as client:

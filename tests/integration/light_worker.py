@@ -1,8 +1,8 @@
 """A worker without a model: real rows, heartbeats and queues, and scores that follow from the texts.
 
 Run as ``python -m tests.integration.light_worker NAME ID``. What it does with a request stands in the Redis hash
-``light:NAME`` under ``do``: ``answer`` (also if absent), ``hold`` (acknowledge and never answer) or the code of a
-refusal. What it did is counted there too.
+``light:NAME`` under ``do``: ``answer`` (also if absent), ``hold`` (acknowledge and never answer), ``wait``
+(acknowledge, and answer once told something else) or the code of a refusal. What it did is counted there too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -61,6 +62,7 @@ class LightWorker:
         self.name, self.worker_id = name, worker_id
         self.sync, self.stopped = self, threading.Event()
         self.held: Sequence[uuid.UUID] = ()
+        self.waiting: deque[dict[str, Any]] = deque()
         self.register()
         tasks.serve(self)  # type: ignore[arg-type] # it has what the tasks use
         self.consumer = Consumer(name=name, worker_id=worker_id, models=lambda: self.held)
@@ -84,10 +86,19 @@ class LightWorker:
             redis.hincrby(key, "dropped")
             return
         redis.hincrby(key, "taken")
+        self.obey(payload)
+
+    def obey(self, payload: dict[str, Any]) -> None:
+        from scoring import dispatch
+
+        call = SyncRequest.from_json(payload)
+        redis, key = dispatch.connection(), f"light:{self.name}"
         do = str(redis.hget(key, "do") or "answer")
         if do == "answer":
             revision = str(redis.hget(key, "revision") or "r1")
             dispatch.reply_send(call, reply_to(call, worker=self.name, revision=revision))
+        elif do == "wait":
+            self.waiting.append(payload)
         elif do != "hold":
             dispatch.reply_send(call, SyncReply(error_code=do, error_message=f"documents[0]: {do}"))
 
@@ -102,6 +113,8 @@ class LightWorker:
         assert self.consumer.start(patience=30)
         worker_move(worker=self.row, to=WorkerState.READY, reason="started")
         while not self.stopped.wait(SECONDS_BETWEEN_LOOKS):
+            for _ in range(len(self.waiting)):
+                self.obey(self.waiting.popleft())
             close_old_connections()
             mine = Placement.objects.filter(worker=self.row, state__in=SERVING)
             self.held = list(mine.values_list("model_id", flat=True))

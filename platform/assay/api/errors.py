@@ -67,7 +67,8 @@ def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response
     if auth_header := getattr(raised, "auth_header", None):  # set by DRF on a 401
         headers["WWW-Authenticate"] = auth_header
     set_rollback()
-    return Response(error_body(error, request), status=error.status, headers=headers)
+    # Whatever was to be rendered: a stream's refusal is JSON too.
+    return Response(error_body(error, request), status=error.status, headers=headers, content_type="application/json")
 
 
 def as_assay_error(raised: Exception, *, accepted: Sequence[str] = ("application/json",)) -> AssayError:

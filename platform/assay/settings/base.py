@@ -23,7 +23,9 @@ DATABASE_POOLED = env.boolean("DATABASE_POOLED", False)
 REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), default=embedded.redis_url(DATA_DIR))
 WEB_HOST = env.text("WEB_HOST", "127.0.0.1")
 WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
-WEB_THREADS = env.integer("WEB_THREADS", 32, minimum=2, maximum=512)
+WEB_PROCESSES = env.integer("WEB_PROCESSES", 1, minimum=1, maximum=64)
+WEB_THREADS = env.integer("WEB_THREADS", 96, minimum=2, maximum=512)
+DRAIN_SECONDS = env.integer("DRAIN_SECONDS", 15, minimum=1, maximum=600)
 
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
@@ -90,6 +92,8 @@ MIDDLEWARE = [
     "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
     "assay.web.middleware.BodyLengthMiddleware",
+    "assay.web.bodies.CompressionMiddleware",
+    "assay.web.bodies.ContentEncodingMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

@@ -251,3 +251,9 @@ def storage(name: str) -> dict[str, Any]:
 def for_child(changes: Mapping[str, str]) -> dict[str, str]:
     """The environment of a child process: this one's, with ``changes``."""
     return {**os.environ, **changes}
+
+
+def metrics_folder() -> Path | None:
+    """Where the web processes of one server keep their metrics for each other; None for one process alone."""
+    value = _raw("PROMETHEUS_MULTIPROC_DIR")
+    return Path(value) if value else None

@@ -75,4 +75,4 @@ def test_other_apps_add_collectors(db: None, client: Client) -> None:
     try:
         assert samples(client)[("assay_test_gauge", ())] == 4
     finally:
-        metrics.registry.unregister(collector)
+        metrics.collectors.remove(collector)

@@ -69,7 +69,7 @@ def local_platform(*, workers: int, port: int) -> Platform:
         host=settings.WEB_HOST,
         port=port,
         workers=workers,
-        web_threads=settings.WEB_THREADS,
+        web_processes=settings.WEB_PROCESSES,
         environment={
             "DATABASE_URL": settings.DATABASE_URL,
             "REDIS_URL": settings.REDIS_URL,
