@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.stack
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DOCUMENTS, QUERIES = EXAMPLES / "documents.csv", EXAMPLES / "queries.tsv"
+
+
+def tomorrow() -> str:
+    return (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
 @pytest.fixture
@@ -81,7 +86,7 @@ def test_jobs(assay: Assay, job: dict[str, Any], home: Path) -> None:
 def test_steering(assay: Assay, job: dict[str, Any]) -> None:
     """On a job that never begins by itself."""
     sets = (job["document_set"]["id"], job["query_set"]["id"])
-    later = assay("jobs", "run", *sets, "-m", job["model"], "--set", "start_at=2100-01-01T00:00:00Z", "--json").json
+    later = assay("jobs", "run", *sets, "-m", job["model"], "--set", f"start_at={tomorrow()}", "--json").json
     assert later["state"] == "scheduled"
     assert assay("jobs", "pause", later["id"], "--json").json["state"] == "paused"
     assert assay("jobs", "resume", later["id"], "--json").json["state"] in ("queued", "scheduled")
@@ -95,8 +100,9 @@ def test_models(assay: Assay, model: str, home: Path) -> None:
     assert model in [each["name"] for each in assay("models", "list", "--json").json]
     shown = assay("models", "show", model).out
     assert "late-interaction" in shown and "self-test" in shown
-    refused = assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse", "--json")
-    assert refused.code == 3 and "/nowhere" in refused.err
+    rejected = assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse", "--wait", "--json")
+    assert (rejected.code, rejected.json["state"]) == (1, "rejected")
+    assert assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse").code == 3
 
 
 def test_workers(assay: Assay, server: Stack) -> None:
@@ -123,8 +129,9 @@ def test_login(assay: Assay, stack: Stack, home: Path) -> None:
 def test_refusals(assay: Assay, server: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = assay("jobs", "show", "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a10")
     assert missing.code == 3 and "not_found" in missing.err
-    invalid = assay("rerank", "q", "-d", "d", "--set", "top_n=0", "--json")
+    invalid = assay("rerank", "q", "-d", "d", "--top-n", 0, "--json")
     assert invalid.code == 3 and '"param": "top_n"' in invalid.err and invalid.out == ""
+    assert assay("rerank", "q", "-d", "d", "--set", "top_n=1").code == 2
     assert assay("rerank", "q").code == 2
     assert assay("rerank", "q", "/no/such/file").code == 2
     monkeypatch.setenv("ASSAY_TOKEN", "assay_wrong")

@@ -64,12 +64,15 @@ def rank_fields(documents: Sequence[Document], fields: Sequence[str] | None) -> 
     return {"rank_fields": list(fields)} if fields and any(isinstance(each, dict) for each in documents) else {}
 
 
-def settings_of(given: Sequence[str] | None) -> dict[str, Any]:
+def settings_of(given: Sequence[str] | None, *, taken: Sequence[str] = ()) -> dict[str, Any]:
+    """Ends with a usage error for what is not NAME=VALUE, and for a name that is ``taken`` by an argument or option."""
     settings = {}
     for each in given or ():
         name, equals, value = each.partition("=")
         if not (name and equals):
             raise typer.BadParameter(f"'{each}' is not NAME=VALUE.")
+        if name in taken:
+            raise typer.BadParameter(f"'{name}' has an argument or an option of its own; give it there.")
         try:
             settings[name] = json.loads(value)
         except ValueError:

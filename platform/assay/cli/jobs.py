@@ -45,11 +45,12 @@ def run(
     assay jobs run advice.csv questions.tsv --mapping text=body --set priority=10 \\
       --stages '[{"method": "bm25", "top_k": 1000}, {"model": "minilm", "source": 0, "top_k": 100}]'
     """
+    fields = settings_of(settings, taken=("document_set", "query_set", "model", "top_k", "name", "stages"))
     with Client() as client:
         job = client.jobs.create(
             _set_id(client, Kind.DOCUMENTS, documents, mapping),
             _set_id(client, Kind.QUERIES, queries, None),
-            model=model, top_k=top_k, name=name, stages=_stages(stages), **settings_of(settings),
+            model=model, top_k=top_k, name=name, stages=_stages(stages), **fields,
         )  # fmt: skip
         if wait:
             job = _watched(client, job["id"])

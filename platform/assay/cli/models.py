@@ -51,8 +51,9 @@ def register(
     \b
     assay models register reranker /models/reranker --kind cross-encoder --set max_length=512 --wait
     """
+    fields = settings_of(settings, taken=("name", "source", "kind"))
     with Client() as client:
-        model = client.models.register(name, source, kind=kind, wait=wait, **settings_of(settings))
+        model = client.models.register(name, source, kind=kind, wait=wait, **fields)
     _show(model, as_json)
     if wait and model["state"] != "available":
         raise typer.Exit(1)

@@ -43,7 +43,7 @@ def rerank(
     jq -c .paragraphs[] page.json | assay rerank "capital?" - --format jsonl --json
     """
     documents = documents_of(file, document, format, field)
-    fields = {**rank_fields(documents, field), **settings_of(settings)}
+    fields = {**rank_fields(documents, field), **settings_of(settings, taken=("query", "documents", "model", "top_n"))}
     with Client() as client:
         answer = client.rerank(query, documents, model=model, top_n=top_n, **fields)
     if as_json:
@@ -69,7 +69,7 @@ def score(
     if not query:
         raise typer.BadParameter("No query: give one or more with --query.")
     documents = documents_of(file, document, format, field)
-    fields = {**rank_fields(documents, field), **settings_of(settings)}
+    fields = {**rank_fields(documents, field), **settings_of(settings, taken=("queries", "documents", "model", "mode"))}
     with Client() as client:
         answer = client.score(query, documents, mode="matrix" if matrix else "pairs", model=model, **fields)
     if as_json:
@@ -98,8 +98,9 @@ def embed(
         each if isinstance(each, str) else str(each.get("text", ""))
         for each in documents_of(file, document, format, None)
     ]
+    fields = settings_of(settings, taken=("texts", "model", "input_type"))
     with Client() as client:
-        answer = client.embed(texts, model=model, input_type=input_type, **settings_of(settings))
+        answer = client.embed(texts, model=model, input_type=input_type, **fields)
     if as_json:
         return show_json(answer)
     for item in answer["data"]:

@@ -66,7 +66,7 @@ def upload(
 
 
 @app.command("list")
-def list_(kind: Kind = Kind.DOCUMENTS, limit: Limit = 20, as_json: AsJson = False) -> None:
+def list_(kind: Annotated[Kind, typer.Argument()] = Kind.DOCUMENTS, limit: Limit = 20, as_json: AsJson = False) -> None:
     """The team's sets of one kind, the newest first."""
     with Client() as client:
         found = first(sets_of(client, kind).list(), limit)
