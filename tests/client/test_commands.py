@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import stat
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.conftest import Assay
+from tests.integration.running import submitted
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DOCUMENTS, QUERIES = EXAMPLES / "documents.csv", EXAMPLES / "queries.tsv"
-
-
-def tomorrow() -> str:
-    return (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
 @pytest.fixture
@@ -83,17 +79,14 @@ def test_jobs(assay: Assay, job: dict[str, Any], home: Path) -> None:
     assert "completed" in assay("jobs", "events", job["id"], "--limit", 0).out
 
 
-def test_steering(assay: Assay, job: dict[str, Any]) -> None:
-    """On a job that never begins by itself."""
-    sets = (job["document_set"]["id"], job["query_set"]["id"])
-    later = assay("jobs", "run", *sets, "-m", job["model"], "--set", f"start_at={tomorrow()}", "--json").json
-    assert later["state"] == "scheduled"
-    assert assay("jobs", "pause", later["id"], "--json").json["state"] == "paused"
-    assert assay("jobs", "resume", later["id"], "--json").json["state"] in ("queued", "scheduled")
-    assert assay("jobs", "cancel", later["id"], "--json").json["state"] in ("cancelling", "cancelled")
-    assert assay("jobs", "wait", later["id"]).code == 1
-    assert assay("jobs", "retry", later["id"], "--json").json["attempt"] == 2
-    assay("jobs", "cancel", later["id"])
+def test_steering(assay: Assay, model: str, server: Stack) -> None:
+    job = submitted(server.client, model, chunks=40, distinct=True)["id"]
+    assert assay("jobs", "pause", job, "--json").json["state"] == "paused"
+    assert assay("jobs", "resume", job, "--json").json["state"] in ("queued", "running")
+    assert assay("jobs", "cancel", job, "--json").json["state"] in ("cancelling", "cancelled")
+    assert assay("jobs", "wait", job).code == 1
+    assert assay("jobs", "retry", job, "--json").json["attempt"] == 2
+    assert assay("jobs", "cancel", job).code == 0
 
 
 def test_models(assay: Assay, model: str, home: Path) -> None:

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from assay.client import Client
 from assay.settings import env
-from tests.client.test_commands import DOCUMENTS, QUERIES, tomorrow
+from tests.client.test_commands import DOCUMENTS, QUERIES
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
@@ -44,9 +45,10 @@ def test_a_large_file_is_sent_as_it_is_read(server: Stack, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("answer", "state"), [("n", "scheduled"), ("y", "cancelled")])
 def test_ctrl_c_asks_what_becomes_of_the_job(server: Stack, model: str, answer: str, state: str) -> None:
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     with Client() as client:
         documents, queries = client.document_sets.upload(DOCUMENTS), client.query_sets.upload(QUERIES)
-        job = client.jobs.create(documents["id"], queries["id"], model=model, start_at=tomorrow())
+        job = client.jobs.create(documents["id"], queries["id"], model=model, start_at=later)
         ours, theirs = pty.openpty()
         waiting = subprocess.Popen(
             [sys.executable, "-m", "assay.cli", "jobs", "wait", job["id"]],

@@ -1,3 +1,3 @@
-from assay.cli.app import main
+from assay.cli import main
 
 main()
