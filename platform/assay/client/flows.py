@@ -71,7 +71,9 @@ def exchange(request: Request, *, retries: int) -> Flow[Any]:
         try:
             response: httpx.Response = yield request
         except httpx.RequestError as error:
-            if not request.repeatable or attempt >= retries:
+            # Who is still at it would only get the same work a second time.
+            at_work = isinstance(error, httpx.ReadTimeout)
+            if at_work or not request.repeatable or attempt >= retries:
                 raise UnreachableError(_unreachable(request, error)) from error
             pause = backoff(attempt)
         else:
