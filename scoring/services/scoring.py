@@ -151,7 +151,6 @@ def scoring_run(
         options=options,
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
-    asked = _pairs(queries, documents, pairing)
     gathered = call_run(
         principal=principal, call=call, model=model, documents=asked, timeout_ms=timeout_ms, row=row, caller=caller
     )
@@ -189,15 +188,13 @@ def call_run(
     principal: Principal,
     call: SyncRequest,
     model: ScoringModel,
-    documents: int,
     timeout_ms: int | None,
     row: ScoreRequest,
     caller: Caller | None,
 ) -> Gathered:
-    """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised. ``documents``: what
-    it asks of the quotas."""
+    """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised."""
     try:
-        with admitted(principal=principal, documents=documents) as admission:
+        with admitted(principal=principal, documents=pairs_of(call)) as admission:
             gathered = _answered(call, model, timeout_ms, admission.stay, caller or Caller())
             admission.scored = row.scored_count = sum(status in ANSWERED for status in gathered.reply.statuses)
     except AssayError as error:

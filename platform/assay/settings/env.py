@@ -1,4 +1,4 @@
-"""Typed readers of the environment. No other file reads ``os.environ``.
+"""Typed readers of the environment. No other file of the platform reads ``os.environ``.
 
 Every reader raises ``ImproperlyConfigured`` with one sentence: the variable, what was given, what would be valid.
 A variable that is set to the empty string counts as not set.
