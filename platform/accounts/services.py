@@ -80,7 +80,7 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
     if pepper_id not in settings.TOKEN_PEPPERS:
         return None  # its pepper was retired: so are all its tokens
     right = hmac.compare_digest(_digest(secret, pepper_id), token.digest if token else "0" * 64)
-    if token is None or not right or not _is_live(token):
+    if token is None or not right or not token_is_live(token):
         return None
     _note_use(token)
     return token
@@ -114,7 +114,7 @@ def _digest(secret: str, pepper_id: int) -> str:
     return hmac.new(settings.TOKEN_PEPPERS[pepper_id].encode(), secret.encode(), hashlib.sha256).hexdigest()
 
 
-def _is_live(token: ApiToken) -> bool:
+def token_is_live(token: ApiToken) -> bool:
     owner_active = token.created_by is None or token.created_by.is_active
     return token.enabled and owner_active and (token.expires_at is None or token.expires_at > timezone.now())
 

@@ -68,7 +68,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 class ProblemsSerializer(serializers.Serializer[Any]):
     object = serializers.CharField()
-    data = ProblemSerializer(many=True)
+    data = ProblemSerializer(many=True)  # type: ignore[assignment]
 
 
 class RequestCountsSerializer(serializers.Serializer[Any]):
@@ -81,7 +81,7 @@ class BatchSerializer(serializers.Serializer[Any]):
     id = serializers.CharField()
     object = serializers.CharField()
     endpoint = serializers.CharField()
-    errors = ProblemsSerializer(allow_null=True)
+    errors = ProblemsSerializer(allow_null=True)  # type: ignore[assignment]
     input_file_id = serializers.CharField()
     completion_window = serializers.CharField()
     status = state_field(BatchState)()

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from assay.callers import caller_of
-from scoring.api.synchronous import UsageSerializer, answer_headers, timeout_of
+from scoring.api.synchronous import UsageSerializer, answer_headers, behind, timeout_of
 from scoring.api.token_ids import InputsField
 from scoring.models import ScoringModel
 from scoring.payloads import SyncOptions
@@ -88,7 +88,7 @@ def pooled(
         model=model,
         inputs=inputs,
         task=task,
-        options=options,
+        options=behind(request, options),
         query=query,
         param=param,
         whole=whole,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from rest_framework import serializers
@@ -131,11 +132,16 @@ def scored(
         queries=queries,
         documents=fields["texts"],
         pairing=pairing,
-        options=options,
+        options=behind(request, options),
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
         caller=caller_of(request._request),
     )
+
+
+def behind(request: Request, options: SyncOptions) -> SyncOptions:
+    """A line of a request batch goes behind interactive work, whatever it asks for."""
+    return replace(options, priority="batch") if getattr(request._request, "waits_behind", False) else options
 
 
 def timeout_of(request: Request) -> int | None:

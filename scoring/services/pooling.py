@@ -122,8 +122,7 @@ def pooling_run(
         gathered = call_run(
             principal=principal,
             call=call,
-            model=model,
-            documents=len(inputs),
+            model=model 
             timeout_ms=timeout_ms,
             row=row,
             caller=caller,

@@ -30,7 +30,7 @@ from scoring.services.batch_files import pk_of
 from scoring.services.transitions import RECONCILER, transition
 from scoring.states import OPEN_LINES, BatchState, LineState
 
-ENDPOINTS: Final = ("/v1/rerank", "/v1/score")
+ENDPOINTS: Final = ("/v1/rerank", "/v1/score", "/v1/embeddings")
 WINDOW: Final = "24h"
 MOST_LINES: Final = 50_000
 SHOWN_PROBLEMS: Final = 50
@@ -245,7 +245,7 @@ def _written(line: BatchLine, error: dict[str, Any] | None) -> bytes:
 
 
 def _file(batch: RequestBatch, purpose: FilePurpose, lines: Iterator[bytes]) -> Any:
-    with tempfile.SpooledTemporaryFile(MEMORY_BYTES, dir=settings.FILE_UPLOAD_TEMP_DIR) as written:
+    with tempfile.SpooledTemporaryFile(MEMORY_BYTES, dir=str(settings.FILE_UPLOAD_TEMP_DIR)) as written:
         for line in lines:
             written.write(line)
         size = written.tell()

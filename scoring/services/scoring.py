@@ -151,9 +151,7 @@ def scoring_run(
         options=options,
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
-    gathered = call_run(
-        principal=principal, call=call, model=model, documents=asked, timeout_ms=timeout_ms, row=row, caller=caller
-    )
+    gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
     items = _items(gathered.reply)
     row.results = [
         {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}

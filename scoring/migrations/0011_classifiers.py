@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0009_placements'),
+        ('scoring', '0010_usage'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
