@@ -122,7 +122,7 @@ def pooling_run(
         gathered = call_run(
             principal=principal,
             call=call,
-            model=model 
+            model=model,
             timeout_ms=timeout_ms,
             row=row,
             caller=caller,
