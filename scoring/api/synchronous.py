@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from rest_framework import serializers
@@ -130,6 +131,16 @@ def scored(
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
     )
+
+
+@contextmanager
+def client_names(**names: str) -> Iterator[None]:
+    """Refusals tell the field at fault by the client's own name of it: ``client_names(documents="texts")``."""
+    try:
+        yield
+    except AssayError as error:
+        error.param = names.get(error.param or "", error.param)
+        raise
 
 
 def timeout_of(request: Request) -> int | None:
