@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
-from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, scored, validated
+from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, client_names, scored, validated
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import EMBEDDERS, model_for_request
 from scoring.services.pooling import Floats, numbers
@@ -189,7 +189,10 @@ class CohereEmbedView(ScoringView):
         )
         model = model_for_request(name=fields.get("model"), kinds=EMBEDDERS)
         texts = fields["texts"]
-        answer = pooled(request, model=model, inputs=texts, task="embed", options=options, param="texts", whole=True)
+        with client_names(dimensions="output_dimension"):
+            answer = pooled(
+                request, model=model, inputs=texts, task="embed", options=options, param="texts", whole=True
+            )
         vectors = [item.vector for item in answer.items if item.vector is not None]
         shown: dict[str, list[Any]] = {
             "float": [numbers(vector) for vector in vectors],

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from assay.callers import caller_of
-from scoring.api.synchronous import UsageSerializer, answer_headers, behind, timeout_of
+from scoring.api.synchronous import UsageSerializer, answer_headers, behind, client_names, timeout_of
 from scoring.api.token_ids import InputsField
 from scoring.models import ScoringModel
 from scoring.payloads import SyncOptions
@@ -82,21 +82,22 @@ def pooled(
     user: str = "",
 ) -> PoolingAnswer:
     """Send ``inputs`` to ``model`` for the caller; see ``pooling_run``."""
-    return pooling_run(
-        principal=principal_of(request),
-        endpoint=request.path,
-        model=model,
-        inputs=inputs,
-        task=task,
-        options=behind(request, options),
-        query=query,
-        param=param,
-        whole=whole,
-        timeout_ms=timeout_of(request),
-        request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
-        user=user,
-        caller=caller_of(request._request),
-    )
+    with client_names(documents=param, items=param, query=param):
+        return pooling_run(
+            principal=principal_of(request),
+            endpoint=request.path,
+            model=model,
+            inputs=inputs,
+            task=task,
+            options=behind(request, options),
+            query=query,
+            param=param,
+            whole=whole,
+            timeout_ms=timeout_of(request),
+            request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
+            user=user,
+            caller=caller_of(request._request),
+        )
 
 
 def bare_response(answer: PoolingAnswer, body: Any) -> Response:

@@ -14,7 +14,15 @@ from assay.api.serializers import StrictBooleanField, StrictIntegerField, Strict
 from scoring.api.generative import MAX_LABELS, labels_of
 from scoring.api.openapi import SCORED, operation
 from scoring.api.score import ScoreAnswerSerializer, ScoreSerializer, pairs_scored
-from scoring.api.synchronous import HEADERS, ScoringView, UsageSerializer, answer_headers, scored, validated
+from scoring.api.synchronous import (
+    HEADERS,
+    ScoringView,
+    UsageSerializer,
+    answer_headers,
+    client_names,
+    scored,
+    validated,
+)
 from scoring.api.token_ids import MAX_ID, InputsField, QueryField
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import GENERATIVE
@@ -101,7 +109,9 @@ class V1ScoreView(ScoringView):
             template=JOINED[first] if texts else "",
             add_special_tokens=False,
         )
-        answer = scored(request, {**fields, "texts": items}, queries=[query], options=options, kinds=GENERATIVE)
+        given = {**fields, "texts": items}
+        with client_names(documents="items", labels="label_token_ids"):
+            answer = scored(request, given, queries=[query], options=options, kinds=GENERATIVE)
         tokens = answer.reply.prompt_tokens
         labels = answer.reply.labels
         body = {

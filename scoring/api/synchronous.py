@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -142,6 +143,16 @@ def scored(
 def behind(request: Request, options: SyncOptions) -> SyncOptions:
     """A line of a request batch goes behind interactive work, whatever it asks for."""
     return replace(options, priority="batch") if getattr(request._request, "waits_behind", False) else options
+
+
+@contextmanager
+def client_names(**names: str) -> Iterator[None]:
+    """Refusals tell the field at fault by the client's own name of it: ``client_names(documents="texts")``."""
+    try:
+        yield
+    except AssayError as error:
+        error.param = names.get(error.param or "", error.param)
+        raise
 
 
 def timeout_of(request: Request) -> int | None:

@@ -16,7 +16,7 @@ from scoring.api.items import shown
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
 from scoring.api.rerank import RerankAnswerSerializer, RerankSerializer, reranked
-from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, scored, validated
+from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, client_names, scored, validated
 from scoring.api.token_ids import InputsField
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
@@ -271,7 +271,8 @@ class RootRerankView(ScoringView):
             return reranked(request)
         fields = validated(TeiRerankSerializer, request)
         options = _options(fields, use_activation=not fields["raw_scores"])
-        answer = scored(request, fields, queries=[fields["query"]], options=options)
+        with client_names(documents="texts", use_activation="raw_scores"):
+            answer = scored(request, fields, queries=[fields["query"]], options=options)
         body = []
         for item in answer.ranked():
             text = {"text": fields["texts"][item.index]} if fields["return_text"] else {}

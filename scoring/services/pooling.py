@@ -97,8 +97,8 @@ def pooling_run(
 ) -> PoolingAnswer:
     """Do ``task`` with each of ``inputs``, which are texts only or token ids only, and store that it was done.
 
-    ``param`` is the client's name of the inputs, for refusals; ``query`` what they are to be tokenised with; ``user``
-    whom the client asks for, kept with the request. ``whole``: one text without numbers refuses all.
+    ``param`` is the client's name of the inputs, for our own refusals; ``query`` what they are to be tokenised with;
+    ``user`` whom the client asks for, kept with the request. ``whole``: one text without numbers refuses all.
 
     Raises AssayError as ``scoring_run`` does; with ``whole`` also 422 ``empty_text`` and 500 ``non_finite_value``.
     """
@@ -118,17 +118,7 @@ def pooling_run(
         options=options,
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
-    try:
-        gathered = call_run(
-            principal=principal,
-            call=call,
-            model=model,
-            timeout_ms=timeout_ms,
-            row=row,
-            caller=caller,
-        )
-    except AssayError as error:
-        raise _named(error, param) from error
+    gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
     items = _items(gathered.reply)
     row.results = [
         {"index": item.index, "score": None, "raw_score": None, "status": item.status} for item in items[:KEPT_RESULTS]
@@ -166,15 +156,6 @@ def _items(reply: SyncReply) -> list[PooledItem]:
             zip(reply.statuses, reply.truncated_tokens, reply.pooled, strict=True)
         )
     ]
-
-
-def _named(error: AssayError, param: str) -> AssayError:
-    """With the client's own name of what the engine calls documents, items or inputs."""
-    if error.param in ("documents", "items", "input", "query"):
-        error.param = param
-    elif error.param == "max_tokens_per_doc":
-        error.param = "max_tokens"
-    return error
 
 
 def _check_size(inputs: Sequence[Side], param: str) -> None:

@@ -57,9 +57,8 @@ Client = httpx.Client
 
 def build_classifier(folder: Path) -> Path:
     def make(size: int) -> Any:
-        return BertForSequenceClassification(
-            BertConfig(vocab_size=size, max_position_embeddings=64, num_labels=3, id2label=LABELS, **HIDDEN)
-        )
+        sizes: dict[str, Any] = {"max_position_embeddings": 64, "num_labels": 3, "id2label": LABELS, **HIDDEN}
+        return BertForSequenceClassification(BertConfig(vocab_size=size, **sizes))
 
     return save_random(make, wordpiece(), folder)
 
@@ -92,7 +91,8 @@ class Reference:
         return self.engine.submit_pooling(request).result()
 
     def vectors(self, model: str, *texts: str, **options: Any) -> Any:
-        return np.stack([text.vector for text in self.pool(model, PoolingTask.EMBED, *texts, **options).data])
+        vectors: list[Any] = [text.vector for text in self.pool(model, PoolingTask.EMBED, *texts, **options).data]
+        return np.stack(vectors)
 
     def score(self, model: str, documents: list[str] = TEXTS, **options: Any) -> ScoringOutput:
         chosen = ScoringOptions(**options)
@@ -134,6 +134,10 @@ def refused(client: Client, path: str, **body: Any) -> dict[str, Any]:
     return error
 
 
+def same(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, atol=NEAR)
+
+
 def floats(packed: str) -> Any:
     return np.frombuffer(base64.b64decode(packed), "<f4")
 
@@ -150,7 +154,7 @@ def test_cohere_reranks_with_every_kind_of_score(
     expected = reference.score(model, max_tokens_per_document=40).scores
     order = np.argsort(-expected)[:2]
     assert [row.index for row in answer.results] == order.tolist()
-    np.testing.assert_allclose([row.relevance_score for row in answer.results], expected[order], atol=NEAR)
+    same([row.relevance_score for row in answer.results], expected[order])
     assert answer.id and answer.meta is not None and answer.meta.billed_units is not None
     assert answer.meta.billed_units.search_units == 1
 
@@ -161,8 +165,8 @@ def test_cohere_embeds(stack: Stack, client: Client, reference: Reference) -> No
         model="minilm", input_type="search_document", texts=TEXTS, embedding_types=["float", "base64", "ubinary"]
     )
     expected = reference.vectors("minilm", *TEXTS)
-    np.testing.assert_allclose(answer.embeddings.float_, expected, atol=NEAR)
-    np.testing.assert_allclose([floats(each) for each in answer.embeddings.base64 or ()], expected, atol=NEAR)
+    same(answer.embeddings.float_, expected)
+    same([floats(each) for each in answer.embeddings.base64 or ()], expected)
     assert np.asarray(answer.embeddings.ubinary).shape == (3, 384 // 8) and answer.embeddings.binary is None
     assert answer.texts == TEXTS
     with pytest.raises(cohere.UnprocessableEntityError, match="int8"):
@@ -177,15 +181,15 @@ def test_openai_embeds_in_base64_as_by_default_and_in_numbers(
     packed = sdk.embeddings.create(model="minilm", input=TEXTS, user="shop-17")
     plain = sdk.embeddings.create(model="minilm", input=TEXTS, encoding_format="float")
     for answer in (packed, plain):
-        np.testing.assert_allclose([row.embedding for row in answer.data], expected, atol=NEAR)
+        same([row.embedding for row in answer.data], expected)
     assert packed.usage.prompt_tokens == plain.usage.total_tokens > 20
     stored = client.get("/api/v1/score-requests").json()["results"]
     assert any(row["report"].get("user") == "shop-17" for row in stored)
     ids = posted(client, "/tokenize", model="minilm", prompt=TEXTS[0])["tokens"]
     rows = sdk.embeddings.create(model="minilm", input=[ids, ids]).data
-    np.testing.assert_allclose(rows[1].embedding, expected[0], atol=NEAR)
+    same(rows[1].embedding, expected[0])
     one = sdk.embeddings.create(model="minilm", input=TEXTS[0]).data
-    np.testing.assert_allclose(one[0].embedding, expected[0], atol=NEAR)
+    same(one[0].embedding, expected[0])
 
 
 def test_openai_shortens_vectors_only_where_the_model_was_trained_for_it(
@@ -193,14 +197,14 @@ def test_openai_shortens_vectors_only_where_the_model_was_trained_for_it(
 ) -> None:
     sdk = openai.OpenAI(api_key=stack.token, base_url=f"{stack.base_url}/v1")
     (row,) = sdk.embeddings.create(model="tiny-shortened", input="river", dimensions=8).data
-    np.testing.assert_allclose(row.embedding, reference.vectors("tiny-shortened", "river", dimensions=8)[0], atol=NEAR)
+    same(row.embedding, reference.vectors("tiny-shortened", "river", dimensions=8)[0])
     for model, dimensions, word in (("minilm", 8, "Matryoshka"), ("tiny-shortened", 9, "8, 16")):
         with pytest.raises(openai.UnprocessableEntityError, match=word):
             sdk.embeddings.create(model=model, input="river", dimensions=dimensions)
     body = {"model": "tiny-shortened", "query": QUERY, "documents": TEXTS, "dimensions": 8}
     rows = sorted(posted(client, "/v1/rerank", **body)["results"], key=lambda row: row["index"])
     expected = reference.score("tiny-shortened", dimensions=8).scores
-    np.testing.assert_allclose([row["relevance_score"] for row in rows], expected, atol=NEAR)
+    same([row["relevance_score"] for row in rows], expected)
 
 
 # What other clients post
@@ -219,14 +223,14 @@ def test_the_body_of_jina_shaped_connectors(
     rows = posted(client, path, query=QUERY, documents=TEXTS, model="minilm", **extra)["results"]
     expected = reference.score("minilm").scores
     assert [row["index"] for row in rows] == np.argsort(-expected).tolist()
-    np.testing.assert_allclose([row["relevance_score"] for row in rows], np.sort(expected)[::-1], atol=NEAR)
+    same([row["relevance_score"] for row in rows], np.sort(expected)[::-1])
 
 
 def test_the_body_of_tei_shaped_connectors(client: Client, reference: Reference) -> None:
     rows = posted(client, "/rerank", query=QUERY, texts=TEXTS)  # LlamaIndex's: nothing else
     expected = reference.score("minilm-late").scores
     assert [row["index"] for row in rows] == np.argsort(-expected).tolist()
-    np.testing.assert_allclose([row["score"] for row in rows], np.sort(expected)[::-1], atol=NEAR)
+    same([row["score"] for row in rows], np.sort(expected)[::-1])
     full = {"raw_scores": False, "return_text": True, "truncate": True, "truncation_direction": "Right"}
     rows = posted(client, "/rerank", query=QUERY, texts=["", *TEXTS], model="minilm", **full)
     assert (rows[0]["text"], rows[-1]) == (TEXTS[1], {"index": 0, "text": "", "score": None})
@@ -236,14 +240,14 @@ def test_the_body_of_tei_shaped_connectors(client: Client, reference: Reference)
 
 def test_tei_gives_bare_lists(client: Client, reference: Reference) -> None:
     vectors = posted(client, "/embed", inputs=TEXTS, model="minilm")
-    np.testing.assert_allclose(vectors, reference.vectors("minilm", *TEXTS, normalize=True), atol=NEAR)
+    same(vectors, reference.vectors("minilm", *TEXTS, normalize=True))
     (rows,) = posted(client, "/embed_all", inputs=TEXTS[0], model="minilm-late", prompt_name="query")
     expected = reference.pool("minilm-late", PoolingTask.TOKEN_EMBED, TEXTS[0], role="query").data[0].token_vectors
-    np.testing.assert_allclose(rows, expected, atol=NEAR)
+    same(rows, expected)
     (weights,) = posted(client, "/embed_sparse", inputs=["river"], model="tiny-sparse")
     sparse = reference.pool("tiny-sparse", PoolingTask.EMBED, "river").data[0].sparse
     assert sparse is not None and [row["index"] for row in weights] == sparse[0].tolist()
-    np.testing.assert_allclose([row["value"] for row in weights], sparse[1], atol=NEAR)
+    same([row["value"] for row in weights], sparse[1])
     shares = reference.pool("tiny-classifier", PoolingTask.CLASSIFY, "river").data[0].classes
     assert shares is not None
     best = posted(client, "/predict", inputs="river", model="tiny-classifier")
@@ -259,8 +263,8 @@ def test_pooling_gives_what_the_task_gives(client: Client, reference: Reference)
     both = PoolingTask.EMBED_AND_TOKEN_CLASSIFY
     (item,) = posted(client, "/pooling", model="tiny-hybrid", task=both, input="river", return_tokens=True)["data"]
     expected = reference.pool("tiny-hybrid", both, "river").data[0]
-    np.testing.assert_allclose(item["data"], expected.vector, atol=NEAR)
-    np.testing.assert_allclose(item["token_data"], expected.token_classes, atol=NEAR)
+    same(item["data"], expected.vector)
+    same(item["token_data"], expected.token_classes)
     assert item["token_ids"] == list(expected.token_ids) and len(item["tokens"]) == len(item["token_ids"])
     (mixed,) = posted(client, "/pooling", model="tiny-hybrid", task="embed", input="river")["data"]
     assert len(mixed["data"]) == 32 and {"token_id", "token", "weight"} == mixed["sparse"][0].keys()
@@ -269,10 +273,10 @@ def test_pooling_gives_what_the_task_gives(client: Client, reference: Reference)
     ]
     rows = reference.pool("minilm-late", PoolingTask.TOKEN_EMBED, "river").data[0].token_vectors
     assert rows is not None and (empty["data"], empty["status"]) == (None, "empty")
-    np.testing.assert_allclose(floats(packed["data"]).reshape(rows.shape), rows, atol=NEAR)
+    same(floats(packed["data"]).reshape(rows.shape), rows)
     classified, nothing = posted(client, "/classify", model="tiny-classifier", input=["river", ""])["data"]
     shares = reference.pool("tiny-classifier", PoolingTask.CLASSIFY, "river").data[0].classes
-    np.testing.assert_allclose(classified["probs"], shares, atol=NEAR)
+    same(classified["probs"], shares)
     assert classified["label"] == LABELS[int(np.argmax(shares))] and classified["num_classes"] == 3  # type: ignore[arg-type]
     assert (nothing["label"], nothing["probs"], nothing["status"]) == (None, [], "empty")
 
@@ -290,7 +294,7 @@ def test_sglang_asks_for_labels_by_their_ids(client: Client, reference: Referenc
     assert labels is not None and answer["object"] == "scoring"
     np.testing.assert_allclose(answer["scores"], labels.probabilities, rtol=1e-3, atol=1e-9)
     shares = posted(client, "/v1/score", **body, apply_softmax=True, item_first=True)["scores"]
-    np.testing.assert_allclose(np.sum(shares, axis=1), 1, atol=NEAR)
+    same(np.sum(shares, axis=1), 1)
     ids = posted(client, "/v1/score", **{**body, "query": [30, 31], "items": [[32], [33]]})["scores"]
     assert np.shape(ids) == (2, 3)
     assert refused(client, "/v1/score", **body, template="x")["code"] == "unknown_field"
@@ -316,6 +320,15 @@ def test_tokens_are_those_that_the_model_reads(client: Client) -> None:
 
 
 # Texts of all sorts
+
+
+@pytest.mark.parametrize("model", ["minilm", "tiny-hybrid", "tiny-judge"])
+def test_empty_documents_leave_the_others_as_they_are(client: Client, model: str) -> None:
+    def scores(*documents: str) -> list[Any]:
+        rows = posted(client, "/v2/rerank", model=model, query=QUERY, documents=documents)["results"]
+        return [row["relevance_score"] for row in sorted(rows, key=lambda row: row["index"])]
+
+    assert scores("", *TEXTS, " \n") == [None, *(pytest.approx(score, abs=NEAR) for score in scores(*TEXTS)), None]
 
 
 def test_a_text_without_anything_refuses_where_there_is_no_place_for_it(client: Client) -> None:
@@ -350,6 +363,8 @@ def test_texts_are_cut_and_flagged_or_refused_and_never_become_control_tokens(cl
         ("/v2/embed", {"texts": ["a"], "input_type": "clustering"}, "input_type"),
         ("/v2/embed", {"texts": ["a"], "input_type": "search_query", "truncate": "START"}, "truncate"),
         ("/embed", {"inputs": "a", "truncation_direction": "Left"}, "truncation_direction"),
+        ("/v2/embed", {"texts": ["a"], "input_type": "search_query", "output_dimension": 8}, "output_dimension"),
+        ("/rerank", {"query": "q", "texts": ["a"], "raw_scores": True}, "raw_scores"),
         ("/embed_all", {"inputs": [[1, 2]], "model": "minilm-late"}, "inputs"),
         ("/pooling", {"input": "a", "task": "embed", "model": "minilm-late"}, "model"),
         ("/pooling", {"input": "a", "messages": []}, "messages"),
