@@ -33,7 +33,7 @@ PAIRS_RETRY_SECONDS: Final = 30
 # KEYS: of each holder its counters and its leases. ARGV: the reservation, its documents, the seconds of its lease, then
 # of each holder the limits in the order of COUNTED, -1 for none. Returns as JSON, which is
 # quicker to read than a reply of many parts: whether it was reserved, the time, and of each limit: holder, place in
-# COUNTED, limit, used before, until.
+# COUNTED, used before, until.
 _RESERVE: Final = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -57,7 +57,7 @@ for holder = 1, #KEYS / 2 do
         if till <= now then used, till = 0, ends[quota] end
       end
       if used + asked[quota] > limit then free = 0 end
-      found[#found + 1] = {holder, quota, limit, used, tostring(till)}
+      found[#found + 1] = {holder, quota, used, tostring(till)}
     end
   end
 end
@@ -69,7 +69,7 @@ if free == 1 then
       redis.call('EXPIRE', leases, 86400)
     else
       local name = names[row[2]]
-      redis.call('HSET', counters, name, row[4] + asked[row[2]], name .. ':until', row[5])
+      redis.call('HSET', counters, name, row[3] + asked[row[2]], name .. ':until', row[4])
       redis.call('EXPIRE', counters, 172800)
     end
   end
@@ -164,12 +164,12 @@ def quotas_reserve(
     free, now, found = json.loads(told)
     names, day_end = list(limits), ""
     states: list[QuotaState] = []
-    for holder, place, limit, used, until in found:
-        quota = COUNTED[place - 1]
+    for holder, place, used, until in found:
+        of, quota = names[holder - 1], COUNTED[place - 1]
         if quota == Quota.DOCUMENTS:
             day_end = until
         taken = free * (documents if quota == Quota.DOCUMENTS else 1)
-        states.append(QuotaState(names[holder - 1], quota, limit, used + taken, float(until) - now))
+        states.append(QuotaState(of, quota, limits[of][quota], used + taken, float(until) - now))
     if not free:
         raise _refused(states, documents)
     admissions.inc()
