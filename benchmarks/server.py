@@ -1,9 +1,9 @@
 """The web server by its two interfaces: python benchmarks/server.py [SECONDS]
 
-A platform of its own in a temporary folder, one worker, MiniLM; beside its web server a second one on the same rows
-that speaks WSGI with as many threads. Both answer `/rerank` for one cached document, which the engine takes no time
-for, and `/v1/models`, with 1, 16, 64 and 256 clients that keep their connections, in turns so that whatever else the
-machine does meets both alike. The last line is JSON.
+Two servers on the same rows, in a folder of their own: one speaks ASGI as the platform's does, the other WSGI with as
+many threads. A worker without a model answers `/rerank` at once, so that what is timed is web, queue and reply;
+`/v1/models` is a page that waits for nobody. 1, 16, 64 and 256 clients that keep their connections, the two servers in
+turns so that whatever else the machine does meets both alike. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
-
-from assay.embedded import database_url, redis_url, servers
-from assay.settings import env
-from assay.supervisor import Platform, free_port, manage_command
-
-CLIENTS = (1, 16, 64, 256)
-ROUNDS = 3
-MODEL = "minilm-late"
-BODY = json.dumps({"model": MODEL, "query": "honey", "documents": ["bees make honey"]}).encode()
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
+CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "96"
+BODY = json.dumps({"model": "late", "query": "honey", "documents": ["bees make honey"]}).encode()
 
 
 async def client(url: str, request: bytes, until: float, times: list[float], statuses: Counter[int]) -> None:
@@ -67,64 +61,60 @@ def requests_of(token: str) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def wsgi_server(environment: dict[str, str], threads: int) -> Iterator[str]:
-    port = free_port()
-    command = [
-        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
-        "--workers", "1", "--blocking-threads", str(threads), "--no-log", "assay.wsgi:application",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, env=env.for_child(environment), cwd=env.ROOT)
+def started(command: list[str]) -> Iterator[None]:
+    process = subprocess.Popen(command, cwd=ROOT)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield
     finally:
         process.terminate()
         process.wait()
 
 
-def wait_for(url: str) -> None:
-    while True:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz").is_success:
-                return
-        time.sleep(0.2)
+def prepared() -> str:
+    """The tables, a model that a worker without one holds, a token."""
+    from django.core.management import call_command
 
+    from accounts.services import team_default, token_create
+    from tests.integration.simulated_fleet import served_model
 
-def manage(environment: dict[str, str], *arguments: str) -> str:
-    command, child = manage_command(*arguments), env.for_child(environment)
-    return subprocess.run(command, env=child, check=True, capture_output=True, text=True).stdout.strip()
+    call_command("migrate", verbosity=0)
+    served_model("late")
+    return token_create(team=team_default(), name="benchmark", scopes=["score", "models:read"])[1]
 
 
 def main(seconds: float) -> None:
+    import django
+
+    from assay.supervisor import free_port, web_command
+
+    django.setup()
+    from scoring.models import ScoringModel
+    from tests.integration.light_fleet import LightFleet
+
     figures: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as temporary, servers(folder := Path(temporary)):
-        environment = {
-            "DJANGO_SETTINGS_MODULE": "assay.settings.dev",
-            "DATABASE_URL": database_url(folder),
-            "REDIS_URL": redis_url(folder),
-            "DATA_DIR": str(folder),
-            "DEVICE": "cpu",
-            "WEB_THREADS": "96",
-            "LOG_LEVEL": "WARNING",
-        }
-        manage(environment, "migrate", "--verbosity=0")
-        token = manage(
-            environment, "create_token", "--name=benchmark", "--scopes", "score", "models:read", "models:write"
-        )
-        with (
-            Platform(folder, "127.0.0.1", free_port(), environment=environment) as platform,
-            wsgi_server(environment, 96) as wsgi,
-        ):
-            urls = {"asgi": platform.url, "wsgi": wsgi}
+    token, ports = prepared(), {"asgi": free_port(), "wsgi": free_port()}
+    wsgi = [
+        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(ports["wsgi"]),
+        "--workers", "1", "--blocking-threads", THREADS, "--no-log", "assay.wsgi:application",
+    ]  # fmt: skip
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    with started(web_command("127.0.0.1", ports["asgi"])), started(wsgi), contextlib.closing(LightFleet()) as fleet:
+        fleet.start("light-1")
+        fleet.give(ScoringModel.objects.get(), "light-1")
+        for name, request in requests_of(token).items():
             for url in urls.values():
-                wait_for(url)
-            manage(environment, "demo_data")
-            heads = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            while not httpx.post(f"{wsgi}/rerank", content=BODY, headers=heads, timeout=120).is_success:
-                time.sleep(1)
-            for name, request in requests_of(token).items():
-                for clients in CLIENTS:
-                    compared(figures, name, request, clients, urls, seconds)
+                wait_until_ok(url, request)
+            for clients in CLIENTS:
+                compared(figures, name, request, clients, urls, seconds)
     print(json.dumps({"seconds": seconds, "cores": os.cpu_count(), **figures}))
+
+
+def wait_until_ok(url: str, request: bytes) -> None:
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            if measured(url, request, 1, 0.1)[1][200]:
+                return
+        time.sleep(0.2)
 
 
 def compared(
@@ -155,4 +145,15 @@ def compared(
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(
+            DJANGO_SETTINGS_MODULE="assay.settings.dev",
+            DATA_DIR=folder,
+            PYTHONPATH=os.pathsep.join(sys.path[:2]),
+            WEB_THREADS=THREADS,
+            LOG_LEVEL="WARNING",
+        )
+        from assay.embedded import servers
+
+        with servers(Path(folder)):
+            main(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0)
