@@ -28,9 +28,14 @@ CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "96"
 BODY = json.dumps({"model": "late", "query": "honey", "documents": ["bees make honey"]}).encode()
 
 
-async def client(url: str, request: bytes, until: float, times: list[float], statuses: Counter[int]) -> None:
-    parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+async def client(
+    link: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    request: bytes,
+    until: float,
+    times: list[float],
+    statuses: Counter[int],
+) -> None:
+    reader, writer = link
     while (started := time.perf_counter()) < until:
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -42,16 +47,19 @@ async def client(url: str, request: bytes, until: float, times: list[float], sta
     writer.close()
 
 
-def measured(url: str, request: bytes, clients: int, seconds: float) -> tuple[list[float], Counter[int]]:
+def measured(url: str, request: bytes, clients: int, seconds: float) -> tuple[list[float], Counter[int], float]:
+    """Each request's seconds, the statuses, and how long it took until the last was answered."""
     times: list[float] = []
     statuses: Counter[int] = Counter()
 
-    async def run() -> None:
-        until = time.perf_counter() + seconds
-        await asyncio.gather(*(client(url, request, until, times, statuses) for _ in range(clients)))
+    async def run() -> float:
+        parts = urlsplit(url)
+        links = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(clients)]
+        began = time.perf_counter()
+        await asyncio.gather(*(client(link, request, began + seconds, times, statuses) for link in links))
+        return time.perf_counter() - began
 
-    asyncio.run(run())
-    return times, statuses
+    return times, statuses, asyncio.run(run())
 
 
 def requests_of(token: str) -> dict[str, bytes]:
@@ -124,8 +132,8 @@ def compared(
     times: dict[str, list[float]] = {which: [] for which in urls}
     for _ in range(ROUNDS):
         for which, url in urls.items():
-            found, statuses = measured(url, request, clients, seconds)
-            rates[which].append(statuses[200] / seconds)
+            found, statuses, took = measured(url, request, clients, seconds)
+            rates[which].append(statuses[200] / took)
             times[which] += found
             if refused := {status: count for status, count in statuses.items() if status != 200}:
                 print(f"{name}, {clients} clients, {which}: refused {refused}")

@@ -34,7 +34,7 @@ class NotAsPacked(AssayError, BadRequest):
 
 
 def _gzip(body: IO[bytes]) -> IO[bytes]:
-    return gzip.GzipFile(fileobj=body, mode="rb")  # type: ignore[return-value]  # it reads
+    return gzip.GzipFile(fileobj=body, mode="rb")
 
 
 def _zstd(body: IO[bytes]) -> IO[bytes]:
@@ -80,8 +80,8 @@ class ContentEncodingMiddleware:
         if encoding not in ("identity", ""):
             if encoding not in DECODERS or request.content_type == FORM:
                 return json_error(_refusal(encoding, form=encoding in DECODERS), request)
-            unpacked = UnpackedBody(request._stream, encoding, settings.UPLOAD_MAX_BYTES)  # type: ignore[attr-defined]
-            request._stream = io.BufferedReader(unpacked)  # type: ignore[attr-defined]
+            unpacked = UnpackedBody(request._stream, encoding, settings.UPLOAD_MAX_BYTES)
+            request._stream = io.BufferedReader(unpacked)
         return self.get_response(request)
 
 
