@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
 CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "96"
@@ -69,13 +71,19 @@ def requests_of(token: str) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def started(command: list[str]) -> Iterator[None]:
+def started(command: list[str]) -> Iterator[psutil.Process]:
     process = subprocess.Popen(command, cwd=ROOT)
     try:
-        yield
+        yield psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait()
+
+
+def cpu_seconds(server: psutil.Process) -> float:
+    """Of all its processes. Unlike a wall clock it hardly tells what else the machine does."""
+    times = [process.cpu_times() for process in (server, *server.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
 
 
 def prepared() -> str:
@@ -106,14 +114,16 @@ def main(seconds: float) -> None:
         "--workers", "1", "--blocking-threads", THREADS, "--no-log", "assay.wsgi:application",
     ]  # fmt: skip
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    with started(web_command("127.0.0.1", ports["asgi"])), started(wsgi), contextlib.closing(LightFleet()) as fleet:
+    asgi = web_command("127.0.0.1", ports["asgi"])
+    with started(asgi) as first, started(wsgi) as second, contextlib.closing(LightFleet()) as fleet:
+        servers = {"asgi": (urls["asgi"], first), "wsgi": (urls["wsgi"], second)}
         fleet.start("light-1")
         fleet.give(ScoringModel.objects.get(), "light-1")
         for name, request in requests_of(token).items():
             for url in urls.values():
                 wait_until_ok(url, request)
             for clients in CLIENTS:
-                compared(figures, name, request, clients, urls, seconds)
+                compared(figures, name, request, clients, servers, seconds)
     print(json.dumps({"seconds": seconds, "cores": os.cpu_count(), **figures}))
 
 
@@ -126,13 +136,21 @@ def wait_until_ok(url: str, request: bytes) -> None:
 
 
 def compared(
-    figures: dict[str, dict[str, float]], name: str, request: bytes, clients: int, urls: dict[str, str], seconds: float
+    figures: dict[str, dict[str, float]],
+    name: str,
+    request: bytes,
+    clients: int,
+    servers: dict[str, tuple[str, psutil.Process]],
+    seconds: float,
 ) -> None:
-    rates: dict[str, list[float]] = {which: [] for which in urls}
-    times: dict[str, list[float]] = {which: [] for which in urls}
+    rates: dict[str, list[float]] = {which: [] for which in servers}
+    times: dict[str, list[float]] = {which: [] for which in servers}
+    cpu = dict.fromkeys(servers, 0.0)
     for _ in range(ROUNDS):
-        for which, url in urls.items():
+        for which, (url, server) in servers.items():
+            before = cpu_seconds(server)
             found, statuses, took = measured(url, request, clients, seconds)
+            cpu[which] += cpu_seconds(server) - before
             rates[which].append(statuses[200] / took)
             times[which] += found
             if refused := {status: count for status, count in statuses.items() if status != 200}:
@@ -140,15 +158,13 @@ def compared(
     rate = {which: statistics.median(found) for which, found in rates.items()}
     middle = {which: 1000 * statistics.median(found) for which, found in times.items()}
     late = {which: 1000 * sorted(found)[int(len(found) * 0.99)] for which, found in times.items()}
-    for which in urls:
-        spread = f"p50 {middle[which]:7.2f} ms, p99 {late[which]:8.2f} ms"
+    each = {which: 1000 * cpu[which] / len(times[which]) for which in servers}
+    for which in servers:
+        spread = f"p50 {middle[which]:.2f} ms, p99 {late[which]:.2f} ms, {each[which]:.2f} ms of CPU each"
         print(f"{name:7} {clients:4} clients {which}: {rate[which]:7.1f}/s, {spread}", flush=True)
     figures[f"{name}_{clients}"] = {
-        "asgi_per_second": round(rate["asgi"], 1),
-        "wsgi_per_second": round(rate["wsgi"], 1),
-        "rate_ratio": round(rate["asgi"] / max(rate["wsgi"], 1e-9), 3),
-        "p50_ratio": round(middle["asgi"] / middle["wsgi"], 3),
-        "p99_ratio": round(late["asgi"] / late["wsgi"], 3),
+        f"{what}_ratio": round(figure["asgi"] / max(figure["wsgi"], 1e-9), 3)
+        for what, figure in (("rate", rate), ("p50", middle), ("p99", late), ("cpu", each))
     }
 
 
