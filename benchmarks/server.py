@@ -1,9 +1,9 @@
 """The web server by its two interfaces: python benchmarks/server.py [SECONDS]
 
-A platform of its own in a temporary folder, one worker, MiniLM; beside its web server a second one on the same rows
-that speaks WSGI with as many threads. Both answer `/rerank` for one cached document, which the engine takes no time
-for, and `/v1/models`, with 1, 16, 64 and 256 clients that keep their connections, in turns so that whatever else the
-machine does meets both alike. The last line is JSON.
+Two servers on the same rows, in a folder of their own: one speaks ASGI as the platform's does, the other WSGI with as
+many threads. A worker without a model answers `/rerank` at once, so that what is timed is web, queue and reply;
+`/v1/models` is a page that waits for nobody. 1, 16, 64 and 256 clients that keep their connections, the two servers in
+turns so that whatever else the machine does meets both alike. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
+import psutil
 
-from assay.embedded import database_url, redis_url, servers
-from assay.settings import env
-from assay.supervisor import Platform, free_port, manage_command
-
-CLIENTS = (1, 16, 64, 256)
-ROUNDS = 3
-MODEL = "minilm-late"
-BODY = json.dumps({"model": MODEL, "query": "honey", "documents": ["bees make honey"]}).encode()
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
+CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "96"
+BODY = json.dumps({"model": "late", "query": "honey", "documents": ["bees make honey"]}).encode()
 
 
-async def client(url: str, request: bytes, until: float, times: list[float], statuses: Counter[int]) -> None:
-    parts = urlsplit(url)
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+async def client(
+    link: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    request: bytes,
+    until: float,
+    times: list[float],
+    statuses: Counter[int],
+) -> None:
+    reader, writer = link
     while (started := time.perf_counter()) < until:
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -48,16 +49,19 @@ async def client(url: str, request: bytes, until: float, times: list[float], sta
     writer.close()
 
 
-def measured(url: str, request: bytes, clients: int, seconds: float) -> tuple[list[float], Counter[int]]:
+def measured(url: str, request: bytes, clients: int, seconds: float) -> tuple[list[float], Counter[int], float]:
+    """Each request's seconds, the statuses, and how long it took until the last was answered."""
     times: list[float] = []
     statuses: Counter[int] = Counter()
 
-    async def run() -> None:
-        until = time.perf_counter() + seconds
-        await asyncio.gather(*(client(url, request, until, times, statuses) for _ in range(clients)))
+    async def run() -> float:
+        parts = urlsplit(url)
+        links = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(clients)]
+        began = time.perf_counter()
+        await asyncio.gather(*(client(link, request, began + seconds, times, statuses) for link in links))
+        return time.perf_counter() - began
 
-    asyncio.run(run())
-    return times, statuses
+    return times, statuses, asyncio.run(run())
 
 
 def requests_of(token: str) -> dict[str, bytes]:
@@ -67,92 +71,113 @@ def requests_of(token: str) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def wsgi_server(environment: dict[str, str], threads: int) -> Iterator[str]:
-    port = free_port()
-    command = [
-        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
-        "--workers", "1", "--blocking-threads", str(threads), "--no-log", "assay.wsgi:application",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, env=env.for_child(environment), cwd=env.ROOT)
+def started(command: list[str]) -> Iterator[psutil.Process]:
+    process = subprocess.Popen(command, cwd=ROOT)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
-def wait_for(url: str) -> None:
+def cpu_seconds(server: psutil.Process) -> float:
+    """Of all its processes. Unlike a wall clock it hardly tells what else the machine does."""
+    times = [process.cpu_times() for process in (server, *server.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
+
+
+def prepared() -> str:
+    """The tables, a model that a worker without one holds, a token."""
+    from django.core.management import call_command
+
+    from accounts.services import team_default, token_create
+    from tests.integration.simulated_fleet import served_model
+
+    call_command("migrate", verbosity=0)
+    served_model("late")
+    return token_create(team=team_default(), name="benchmark", scopes=["score", "models:read"])[1]
+
+
+def main(seconds: float) -> None:
+    import django
+
+    from assay.supervisor import free_port, web_command
+
+    django.setup()
+    from scoring.models import ScoringModel
+    from tests.integration.light_fleet import LightFleet
+
+    figures: dict[str, dict[str, float]] = {}
+    token, ports = prepared(), {"asgi": free_port(), "wsgi": free_port()}
+    wsgi = [
+        sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(ports["wsgi"]),
+        "--workers", "1", "--blocking-threads", THREADS, "--no-log", "assay.wsgi:application",
+    ]  # fmt: skip
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    asgi = web_command("127.0.0.1", ports["asgi"])
+    with started(asgi) as first, started(wsgi) as second, contextlib.closing(LightFleet()) as fleet:
+        servers = {"asgi": (urls["asgi"], first), "wsgi": (urls["wsgi"], second)}
+        fleet.start("light-1")
+        fleet.give(ScoringModel.objects.get(), "light-1")
+        for name, request in requests_of(token).items():
+            for url in urls.values():
+                wait_until_ok(url, request)
+            for clients in CLIENTS:
+                compared(figures, name, request, clients, servers, seconds)
+    print(json.dumps({"seconds": seconds, "cores": os.cpu_count(), **figures}))
+
+
+def wait_until_ok(url: str, request: bytes) -> None:
     while True:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/readyz").is_success:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            if measured(url, request, 1, 0.1)[1][200]:
                 return
         time.sleep(0.2)
 
 
-def manage(environment: dict[str, str], *arguments: str) -> str:
-    command, child = manage_command(*arguments), env.for_child(environment)
-    return subprocess.run(command, env=child, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def main(seconds: float) -> None:
-    figures: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as temporary, servers(folder := Path(temporary)):
-        environment = {
-            "DJANGO_SETTINGS_MODULE": "assay.settings.dev",
-            "DATABASE_URL": database_url(folder),
-            "REDIS_URL": redis_url(folder),
-            "DATA_DIR": str(folder),
-            "DEVICE": "cpu",
-            "WEB_THREADS": "96",
-            "LOG_LEVEL": "WARNING",
-        }
-        manage(environment, "migrate", "--verbosity=0")
-        token = manage(
-            environment, "create_token", "--name=benchmark", "--scopes", "score", "models:read", "models:write"
-        )
-        with (
-            Platform(folder, "127.0.0.1", free_port(), environment=environment) as platform,
-            wsgi_server(environment, 96) as wsgi,
-        ):
-            urls = {"asgi": platform.url, "wsgi": wsgi}
-            for url in urls.values():
-                wait_for(url)
-            manage(environment, "demo_data")
-            heads = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            while not httpx.post(f"{wsgi}/rerank", content=BODY, headers=heads, timeout=120).is_success:
-                time.sleep(1)
-            for name, request in requests_of(token).items():
-                for clients in CLIENTS:
-                    compared(figures, name, request, clients, urls, seconds)
-    print(json.dumps({"seconds": seconds, "cores": os.cpu_count(), **figures}))
-
-
 def compared(
-    figures: dict[str, dict[str, float]], name: str, request: bytes, clients: int, urls: dict[str, str], seconds: float
+    figures: dict[str, dict[str, float]],
+    name: str,
+    request: bytes,
+    clients: int,
+    servers: dict[str, tuple[str, psutil.Process]],
+    seconds: float,
 ) -> None:
-    rates: dict[str, list[float]] = {which: [] for which in urls}
-    times: dict[str, list[float]] = {which: [] for which in urls}
+    rates: dict[str, list[float]] = {which: [] for which in servers}
+    times: dict[str, list[float]] = {which: [] for which in servers}
+    cpu = dict.fromkeys(servers, 0.0)
     for _ in range(ROUNDS):
-        for which, url in urls.items():
-            found, statuses = measured(url, request, clients, seconds)
-            rates[which].append(statuses[200] / seconds)
+        for which, (url, server) in servers.items():
+            before = cpu_seconds(server)
+            found, statuses, took = measured(url, request, clients, seconds)
+            cpu[which] += cpu_seconds(server) - before
+            rates[which].append(statuses[200] / took)
             times[which] += found
             if refused := {status: count for status, count in statuses.items() if status != 200}:
                 print(f"{name}, {clients} clients, {which}: refused {refused}")
     rate = {which: statistics.median(found) for which, found in rates.items()}
     middle = {which: 1000 * statistics.median(found) for which, found in times.items()}
     late = {which: 1000 * sorted(found)[int(len(found) * 0.99)] for which, found in times.items()}
-    for which in urls:
-        spread = f"p50 {middle[which]:7.2f} ms, p99 {late[which]:8.2f} ms"
+    each = {which: 1000 * cpu[which] / len(times[which]) for which in servers}
+    for which in servers:
+        spread = f"p50 {middle[which]:.2f} ms, p99 {late[which]:.2f} ms, {each[which]:.2f} ms of CPU each"
         print(f"{name:7} {clients:4} clients {which}: {rate[which]:7.1f}/s, {spread}", flush=True)
     figures[f"{name}_{clients}"] = {
-        "asgi_per_second": round(rate["asgi"], 1),
-        "wsgi_per_second": round(rate["wsgi"], 1),
-        "rate_ratio": round(rate["asgi"] / max(rate["wsgi"], 1e-9), 3),
-        "p50_ratio": round(middle["asgi"] / middle["wsgi"], 3),
-        "p99_ratio": round(late["asgi"] / late["wsgi"], 3),
+        f"{what}_ratio": round(figure["asgi"] / max(figure["wsgi"], 1e-9), 3)
+        for what, figure in (("rate", rate), ("p50", middle), ("p99", late), ("cpu", each))
     }
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(
+            DJANGO_SETTINGS_MODULE="assay.settings.dev",
+            DATA_DIR=folder,
+            PYTHONPATH=os.pathsep.join(sys.path[:2]),
+            WEB_THREADS=THREADS,
+            LOG_LEVEL="WARNING",
+        )
+        from assay.embedded import servers
+
+        with servers(Path(folder)):
+            main(float(sys.argv[1]) if len(sys.argv) > 1 else 3.0)

@@ -188,4 +188,5 @@ def waits_for_model(path: str) -> bool:
         view = resolve(path).func
     except Resolver404:
         return False
-    return bool(getattr(getattr(view, "cls", None), "waits_for_model", False))
+    view_class = getattr(view, "cls", None) or getattr(view, "view_class", None)  # as DRF and as Django call it
+    return bool(getattr(view_class, "waits_for_model", False))

@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.views.generic import FormView
 
 from accounts.scopes import Scope
+from assay.callers import caller_of
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import ScoringModel
@@ -47,6 +48,7 @@ class AnswerRow:
 class TryView(PrincipalMixin, FormView[TryForm]):
     required_scope: ClassVar[str] = Scope.SCORE
     form_class = TryForm
+    waits_for_model: ClassVar[bool] = True
     template_name = "try/try.html"
 
     def get_initial(self) -> dict[str, Any]:
@@ -59,7 +61,12 @@ class TryView(PrincipalMixin, FormView[TryForm]):
         context: dict[str, Any] = {"form": form, "curl": curl(self.request, model, query, documents)}
         try:
             answer = scoring_run(
-                principal=self.principal, endpoint=ENDPOINT, model=model, queries=[query], documents=documents
+                principal=self.principal,
+                endpoint=ENDPOINT,
+                model=model,
+                queries=[query],
+                documents=documents,
+                caller=caller_of(self.request),
             )
             context |= {"answer": answer, "rows": answer_rows(answer, documents)}
         except AssayError as refusal:

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -88,6 +88,8 @@ def as_assay_error(raised: Exception, *, accepted: Sequence[str] = ("application
             return AssayError("method_not_allowed", str(raised.detail), status=405)
         case exceptions.UnsupportedMediaType():
             return AssayError("unsupported_media_type", f"{raised.detail} Send {' or '.join(accepted)}.", status=415)
+        case UnreadablePostError():  # nobody reads this
+            return AssayError("client_left", "The client left before its body had come.", status=400)
         case exceptions.ParseError():
             return AssayError("malformed_body", str(raised.detail), status=400)
         case exceptions.APIException():

@@ -25,6 +25,7 @@ class Exchange:
         self.path, self.method = str(scope["path"]), str(scope["method"])
         self.length = announced_length(scope)
         self.caller = Caller()
+        self._answered = False
         self._loop = asyncio.get_running_loop()
 
     async def answer(self, response: HttpResponse) -> None:
@@ -50,6 +51,8 @@ class Exchange:
         """Return when the client hangs up, having told the thread. To be awaited only once the body has been read."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+        if self._answered:  # the end of every exchange is told as a disconnect too
+            return
         metrics.http_disconnects.labels(lane).inc()
         await asyncio.to_thread(self.caller.leave)
 
@@ -73,6 +76,7 @@ class Exchange:
 
     async def _piece(self, body: bytes, *, more: bool) -> None:
         body = b"" if self.method == "HEAD" else body
+        self._answered = not more
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
