@@ -14,11 +14,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """``status`` 0: the connection is closed without a word."""
+    """``status`` 0: the connection is closed without a word, as soon as the client is gone if it is ``slow``."""
 
     status: int = 200
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def scripted() -> Iterator[Scripted]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             asked.append(Asked(self.command, self.path, self.headers, body))
             told = answers.pop(0)
+            if told.slow:
+                self.rfile.read(1)
             if not told.status:
                 self.close_connection = True
                 return

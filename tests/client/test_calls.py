@@ -98,6 +98,13 @@ def test_a_job_is_made_once_however_often_it_is_asked_for(
     assert len(server.asked) == 3 and len(client_keys) == 1 and len(client_keys.pop()) == 36
 
 
+def test_what_takes_too_long_is_not_asked_twice(server: Scripted, pauses: list[float]) -> None:
+    server.say(Answer(0, slow=True))
+    with Client(server.url, TOKEN, timeout=0.1) as client, pytest.raises(UnreachableError):
+        client.rerank("q", ["d"])
+    assert (len(server.asked), pauses) == (1, [])
+
+
 def test_what_may_not_be_repeated_is_not(client: Client, server: Scripted, pauses: list[float]) -> None:
     server.say(Answer(0))
     with pytest.raises(UnreachableError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Assay
-from tests.integration.running import submitted
+from tests.integration.running import registered, submitted
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
@@ -51,6 +52,16 @@ def test_score(assay: Assay, model: str) -> None:
     rows = [line.split("\t") for line in assay("score", *texts, "--matrix").out.splitlines()[1:]]
     assert [(row[1], row[2]) for row in rows] == [("bees", "1"), ("bees", "2"), ("bridges", "1"), ("bridges", "2")]
     assert float(rows[0][0]) > float(rows[1][0])
+
+
+def test_embed(assay: Assay, server: Stack) -> None:
+    if server.client.post("/v1/embeddings", json={}).status_code == 404:
+        pytest.skip("this server has no /v1/embeddings")
+    dense = registered(server.client, "client-dense", kind="bi-encoder")
+    options = ("-d", "Bees make honey.", "-d", "Rain falls.", "-m", dense, "--input-type", "document")
+    vectors = [json.loads(line) for line in assay("embed", *options).out.splitlines()]
+    assert len(vectors) == 2 and len(vectors[0]) == len(vectors[1]) > 100
+    assert [item["index"] for item in assay("embed", *options, "--json").json["data"]] == [0, 1]
 
 
 def test_sets(assay: Assay, server: Stack) -> None:

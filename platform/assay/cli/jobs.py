@@ -20,7 +20,7 @@ from assay.client.shapes import Job
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Batch jobs.")
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Its id.", show_default=False)]
-FORMATS: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+FORMATS: Final = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".run": "trec"}
 
 
 @app.command()
@@ -153,7 +153,7 @@ def export(
     job_id: JobId,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Otherwise standard output.")] = None,
     format: Annotated[
-        str | None, typer.Option(help="csv, jsonl or trec; otherwise by the file's name, else jsonl.")
+        str | None, typer.Option(help="csv, jsonl, parquet or trec; otherwise by the file's name, else jsonl.")
     ] = None,
     stage: Annotated[int | None, typer.Option(help="From 0 on; otherwise the last.")] = None,
     as_json: AsJson = False,

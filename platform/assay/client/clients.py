@@ -13,7 +13,7 @@ from assay.client.scoring import Scoring
 from assay.client.sessions import AsyncSession, Session
 from assay.client.sets import Sets
 
-TIMEOUT: Final = 120.0
+TIMEOUT: Final = 150.0  # longer than a server lets a request take, so that its words come first
 RETRIES: Final = 3
 
 
