@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.audit_events import AuditEventViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
@@ -15,6 +16,7 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.tokens import TokenViewSet
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -26,6 +28,8 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
+router.register("tokens", TokenViewSet, "api-token")
+router.register("audit-events", AuditEventViewSet, "api-audit-event")
 
 urlpatterns = [
     path("rerank", RerankView.as_view(), name="rerank"),

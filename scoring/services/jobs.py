@@ -67,8 +67,11 @@ def job_submit(
 
     Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready, has no texts or nothing
     to rank, a number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict``
-    when the key was used for something else.
+    when the key was used for something else. PermissionDenied for a model that the principal's token is not for.
     """
+    for plan in stages:
+        if plan.model is not None:
+            principal.require_model(plan.model.name)
     asked = request_fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
     )

@@ -24,6 +24,7 @@ REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss", "unix"), default=em
 WEB_HOST = env.text("WEB_HOST", "127.0.0.1")
 WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
 WEB_THREADS = env.integer("WEB_THREADS", 32, minimum=2, maximum=512)
+TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-For counts
 
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
@@ -90,6 +91,7 @@ MIDDLEWARE = [
     "assay.web.middleware.ProbeMiddleware",
     "assay.web.middleware.MetricsMiddleware",
     "assay.web.middleware.BodyLengthMiddleware",
+    "assay.web.middleware.TokenInAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
