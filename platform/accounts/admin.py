@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django import forms
@@ -73,9 +74,8 @@ class TokenForm(forms.ModelForm[ApiToken]):
     def clean(self) -> dict[str, Any]:
         """The services' own rules, beside the field at fault."""
         fields = super().clean() or {}
-        given = {name: fields[name] for name in LIMITS if name in fields and name in self.changed_data}
         try:
-            checked = checked_limits(given)
+            checked = checked_limits(changed_limits(self.instance, fields))
             if team := fields.get("team", self.instance.pk and self.instance.team):
                 own_rights_check(principal_in_team(self.maker, team), checked)
         except AssayError as refusal:
@@ -99,12 +99,13 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: ModelForm[ApiToken], change: bool) -> None:
         maker = _actor(request)
-        fields = {name: form.cleaned_data[name] for name in LIMITS}
         if change:
-            changed = {name: value for name, value in fields.items() if name in form.changed_data}
             kept = ApiToken.objects.get(pk=obj.pk)  # ``obj`` has the form's values already
-            token_change(token=kept, principal=principal_in_team(maker, obj.team), **changed)
+            token_change(
+                token=kept, principal=principal_in_team(maker, obj.team), **changed_limits(kept, form.cleaned_data)
+            )
             return
+        fields = {name: form.cleaned_data[name] for name in LIMITS}
         token, secret = token_create(team=obj.team, created_by=maker, **fields)
         obj.__dict__.update(token.__dict__)
         self.message_user(request, f"The secret of this token, shown only now: {secret}", messages.WARNING)
@@ -120,6 +121,10 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
         for token in queryset.select_related("team"):
             token_revoke(token=token, actor=_actor(request))
         self.message_user(request, f"{queryset.count()} tokens can no longer be used.", messages.SUCCESS)
+
+
+def changed_limits(token: ApiToken, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in LIMITS if name in fields and fields[name] != getattr(token, name)}
 
 
 def _actor(request: HttpRequest) -> User:
