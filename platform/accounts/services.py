@@ -13,11 +13,12 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
+from accounts.selectors import token_found
 from accounts.token_limits import checked_limits, is_admitted, own_rights_check
 from assay.api.principal import Principal
 from assay.client_address import Address
@@ -103,7 +104,7 @@ def token_authenticate(*, secret: str, address: Address | None = None) -> ApiTok
     form = WHOLE.fullmatch(secret)
     if form is None:
         return None
-    token: ApiToken | None = tokens_with_owner_role().filter(public_id=form[1]).first()
+    token = token_found(form[1])
     pepper_id = token.pepper_id if token else max(settings.TOKEN_PEPPERS)
     if pepper_id not in settings.TOKEN_PEPPERS:
         return None  # its pepper was retired: so are all its tokens
@@ -117,12 +118,6 @@ def token_authenticate(*, secret: str, address: Address | None = None) -> ApiTok
         )
     _note_use(token)
     return token
-
-
-def tokens_with_owner_role() -> QuerySet[Any]:
-    """Tokens with ``owner_role``: what whoever made each is in its team by now."""
-    role = Membership.objects.filter(user=OuterRef("created_by"), team=OuterRef("team")).values("role")
-    return ApiToken.objects.select_related("team", "created_by").annotate(owner_role=Subquery(role))
 
 
 def team_default() -> Team:
@@ -163,7 +158,7 @@ def _scopes(user: User, role: str | None) -> frozenset[str]:
 
 
 def _owner_scopes(token: Any) -> frozenset[str]:
-    """``token`` is a row of ``tokens_with_owner_role``."""
+    """``token`` is one of ``token_found``."""
     return ALL_SCOPES if token.created_by is None else _scopes(token.created_by, token.owner_role)
 
 

@@ -15,6 +15,7 @@ from accounts.scopes import ALL_SCOPES
 from assay.api.principal import Principal
 from assay.client_address import Address
 from assay.errors import AssayError
+from assay.token_form import tokens_hidden
 
 MOST_ENTRIES: Final = 100
 MAX_NAME: Final = 100
@@ -61,7 +62,7 @@ def _checked_name(name: str) -> str:
     if not name.strip() or len(name.strip()) > MAX_NAME:
         message = f"The name has {len(name.strip())} characters; say in 1 to {MAX_NAME} what the token is for."
         raise _invalid("bad_name", message, "name")
-    return name.strip()
+    return tokens_hidden(name.strip())
 
 
 def _checked_scopes(scopes: Collection[str]) -> list[str]:

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
+from assay.token_form import holds_token
 from scoring.api import job_shapes as shapes
 from scoring.api.openapi import BODY, LISTED, READ, header, operation
 from scoring.api.resources import Pagination, ResourceViewSet
@@ -185,9 +186,11 @@ def _answer(job: Job) -> Response:
 
 def idempotency_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY):
+    usable = key is None or (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY and not holds_token(key))
+    if not usable:
         raise AssayError(
-            "bad_idempotency_key", f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters.",
+            "bad_idempotency_key",
+            f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters, and be no API token.",
             status=422, param="Idempotency-Key",
         )  # fmt: skip
     return key

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.api_tokens import TokenViewSet
 from scoring.api.audit_events import AuditEventViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.generative import GenerativeView
@@ -16,7 +17,6 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
-from scoring.api.tokens import TokenViewSet
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)

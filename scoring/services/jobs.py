@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import DocumentSet, Job, QuerySet
@@ -223,7 +224,7 @@ def _checked_limits(stages: Sequence[StagePlan], document_set: DocumentSet, quer
 def _named(name: str) -> str:
     if not name.strip():
         raise _refusal("bad_name", "The name is empty; give the job one of 1 to 200 characters.", "name")
-    return name.strip()[:MAX_NAME]
+    return tokens_hidden(name.strip())[:MAX_NAME]
 
 
 def _check_priority(priority: Any) -> None:
