@@ -118,6 +118,10 @@ def clients(user: User) -> dict[bool, Client]:
     return {True: APIClient(headers={"Authorization": f"Bearer {secret}"}), False: pages}
 
 
+def filled(pattern: str, values: dict[str, str]) -> str:
+    return PLACE.sub(lambda place: values[place[1] or place[2]], pattern)
+
+
 def addresses(route: Route, owned: Owned) -> Iterator[str]:
     """The route with the team's ids in it: of every kind of set, where it has kinds."""
     what = next((word for start, word in OWNED.items() if route.pattern.startswith(start)), None)
@@ -126,7 +130,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     for kind in kinds.get(what, [what]):
         values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
         values["public_id"] = values["pk"]
-        path = "/" + PLACE.sub(lambda place, values=values: values[place[1] or place[2]], route.pattern)
+        path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
 
