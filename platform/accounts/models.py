@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts.limits import QuotaLimits
 from accounts.scopes import Role, Scope
+from assay.token_form import PREFIX
 
 
 class Team(QuotaLimits):
@@ -48,6 +49,14 @@ class ApiToken(QuotaLimits):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, editable=False, related_name="tokens"
     )
     scopes = ArrayField(models.CharField(max_length=20, choices=Scope.choices))
+    allowed_models = ArrayField(
+        models.CharField(max_length=64), default=list, db_default=[], blank=True,
+        help_text="Names of the only models that it may use, separated by commas; empty: all",
+    )  # fmt: skip
+    allowed_networks = ArrayField(
+        models.CharField(max_length=43), default=list, db_default=[], blank=True,
+        help_text="The only networks that it may be used from, such as 10.0.0.0/8, separated by commas; empty: all",
+    )  # fmt: skip
     pepper_id = models.PositiveIntegerField(editable=False)
     digest = models.CharField(max_length=64, editable=False)
     enabled = models.BooleanField(default=True)
@@ -67,3 +76,8 @@ class ApiToken(QuotaLimits):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.public_id})"
+
+    @property
+    def prefix(self) -> str:
+        """The part of the secret that may be shown: it tells which token it is."""
+        return f"{PREFIX}{self.public_id}"

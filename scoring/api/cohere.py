@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
@@ -187,7 +188,7 @@ class CohereEmbedView(ScoringView):
             dimensions=fields.get("output_dimension"),
             priority=_priority(fields["priority"]),
         )
-        model = model_for_request(name=fields.get("model"), kinds=EMBEDDERS)
+        model = model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=EMBEDDERS)
         texts = fields["texts"]
         with client_names(dimensions="output_dimension"):
             answer = pooled(

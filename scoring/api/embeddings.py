@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictIntegerField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import (
@@ -74,7 +75,7 @@ class EmbeddingsView(ScoringView):
         fields = validated(EmbeddingsSerializer, request)
         answer = pooled(
             request,
-            model=model_for_request(name=fields.get("model"), kinds=EMBEDDERS),
+            model=model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=EMBEDDERS),
             inputs=fields["input"],
             task="embed",
             options=input_options(fields, dimensions=fields.get("dimensions")),

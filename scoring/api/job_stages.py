@@ -77,7 +77,7 @@ class StageSerializer(serializers.Serializer[Any]):
 def plans_of(fields: Mapping[str, Any], principal: Principal) -> Sequence[StagePlan]:
     """``stages`` as listed, or the short form: ``model`` and ``top_k``, after ``candidates`` where these are given."""
     if "stages" not in fields:
-        model = model_for_request(name=fields.get("model"), kinds=RERANKERS)
+        model = model_for_request(principal=principal, name=fields.get("model"), kinds=RERANKERS)
         first = _candidates(fields.get("candidates") or {}, principal)
         return [*first, StagePlan(model=model, source=0 if first else None, top_k=fields.get("top_k"))]
     if short := [name for name in ("model", "top_k", "candidates") if fields.get(name) is not None]:
@@ -107,7 +107,7 @@ def _plan(given: Mapping[str, Any], where: str, principal: Principal) -> StagePl
     model = None
     if method == StageMethod.MODEL or given.get("model"):
         try:
-            model = model_for_request(name=given.get("model"), kinds=RERANKERS)
+            model = model_for_request(principal=principal, name=given.get("model"), kinds=RERANKERS)
         except AssayError as refusal:
             refusal.param = f"{where}model"
             raise

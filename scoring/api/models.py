@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictNumberField, StrictSerializer, TextField
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
@@ -20,7 +21,7 @@ from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelKind, SelfTestMode
-from scoring.selectors.models import model_card, model_for_request, models_with_placements
+from scoring.selectors.models import model_card, model_for_request, models_usable, models_with_placements
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -91,7 +92,7 @@ class CardListView(APIView):
         example={"object": "list", "data": [CARD]},
     )
     def get(self, request: Request) -> Response:
-        served = models_with_placements().filter(state=ModelState.AVAILABLE)
+        served = models_usable(models_with_placements().filter(state=ModelState.AVAILABLE), principal_of(request))
         return Response({"object": "list", "data": [card(model) for model in served]})
 
 
@@ -101,7 +102,7 @@ class CardView(APIView):
 
     @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(*READ, 404, 409))
     def get(self, request: Request, name: str) -> Response:
-        model = model_for_request(name=name, kinds=list(ModelKind))
+        model = model_for_request(principal=principal_of(request), name=name, kinds=list(ModelKind))
         return Response(card(models_with_placements().get(pk=model.pk)))
 
 
@@ -280,7 +281,13 @@ class ModelViewSet(ResourceViewSet):
     serializer_class = ModelSerializer
 
     def rows(self) -> QuerySet[ScoringModel]:
-        return ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        rows = ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        return models_usable(rows, self.principal)
+
+    def found(self) -> ScoringModel:
+        self.principal.require_model(self.kwargs["name"])
+        found: ScoringModel = super().found()
+        return found
 
     @operation("List all registered models", answer=ModelSerializer(many=True), example=MODEL, errors=LISTED)
     def list(self, request: Request) -> Response:
@@ -302,7 +309,9 @@ class ModelViewSet(ResourceViewSet):
         errors=(*BODY, 409),
     )
     def create(self, request: Request) -> Response:
-        model = model_register(principal=self.principal, **validated(ModelWriteSerializer, request))
+        fields = validated(ModelWriteSerializer, request)
+        self.principal.require_model(fields["name"])
+        model = model_register(principal=self.principal, **fields)
         place = {"Location": self.reverse_action("detail", kwargs={"name": model.name})}
         return Response(ModelSerializer(model).data, status=201, headers=place)
 
@@ -318,7 +327,9 @@ class ModelViewSet(ResourceViewSet):
     def partial_update(self, request: Request, name: str) -> Response:
         body = ModelWriteSerializer(data=request.data, partial=True)
         body.is_valid(raise_exception=True)
-        model = model_change(principal=self.principal, model=self.found(), **body.validated_data)
+        model = self.found()
+        self.principal.require_model(body.validated_data.get("name", model.name))
+        model = model_change(principal=self.principal, model=model, **body.validated_data)
         return self._answer(model.name)
 
     @operation("Ask for a new self-test", answer=ModelSerializer, example=MODEL, status=202, errors=STEER)

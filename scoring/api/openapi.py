@@ -13,7 +13,7 @@ from rest_framework import serializers
 REFUSALS = {
     400: "The body is not JSON, or cannot be read.",
     401: "No token or session, or one that is not valid.",
-    403: "The token lacks the scope.",
+    403: "The token lacks the scope, or is not for the model or the network.",
     404: "There is no such resource, or it belongs to another team.",
     409: "The request conflicts with the present state.",
     413: "The body or the number of documents is over the limit.",

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField
 from assay.errors import AssayError
 from scoring.api.openapi import SCORED, operation
@@ -128,7 +129,7 @@ class PoolingView(ScoringView):
     def post(self, request: Request) -> Response:
         fields = validated(PoolingSerializer, request)
         kinds = KINDS[fields["task"]] if fields.get("task") else POOLERS
-        model = model_for_request(name=fields.get("model"), kinds=kinds)
+        model = model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=kinds)
         if model.kind == ModelKind.SPARSE and fields["encoding_format"] == BASE64:
             message = f"'{model.name}' is a sparse model: its weighted tokens are no vector. Give float."
             raise AssayError("unsupported_option", message, status=422, param="encoding_format")
@@ -214,7 +215,7 @@ class ClassifyView(ScoringView):
         fields = validated(ClassifySerializer, request)
         answer = pooled(
             request,
-            model=model_for_request(name=fields.get("model"), kinds=CLASSIFIERS),
+            model=model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=CLASSIFIERS),
             inputs=fields["input"],
             task="classify",
             options=input_options(fields, use_activation=fields["use_activation"]),

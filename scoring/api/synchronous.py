@@ -126,10 +126,11 @@ def scored(
     kinds: Sequence[ModelKind] = RERANKERS,
 ) -> ScoringAnswer:
     """Send ``queries`` × the documents of ``fields`` to the model that they name."""
+    principal = principal_of(request)
     return scoring_run(
-        principal=principal_of(request),
+        principal=principal,
         endpoint=request.path,
-        model=model_for_request(name=fields.get("model"), kinds=kinds),
+        model=model_for_request(principal=principal, name=fields.get("model"), kinds=kinds),
         queries=queries,
         documents=fields["texts"],
         pairing=pairing,

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from scoring.api.items import shown
 from scoring.api.openapi import SCORED, operation
@@ -73,7 +74,7 @@ def _options(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
 def _embedded(
     request: Request, fields: Mapping[str, Any], kinds: Sequence[ModelKind], task: str, **more: Any
 ) -> PoolingAnswer:
-    model = model_for_request(name=fields.get("model"), kinds=kinds)
+    model = model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=kinds)
     options = _options(fields, **more)
     return pooled(request, model=model, inputs=fields["inputs"], task=task, options=options, param="inputs", whole=True)
 
@@ -206,7 +207,7 @@ class PredictView(ScoringView):
         one = isinstance(fields["inputs"], str)
         answer = pooled(
             request,
-            model=model_for_request(name=fields.get("model"), kinds=CLASSIFIERS),
+            model=model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=CLASSIFIERS),
             inputs=[fields["inputs"]] if one else fields["inputs"],
             task="classify",
             options=_options(fields, use_activation=not fields["raw_scores"]),

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
@@ -84,7 +85,7 @@ class TokenizeView(ScoringView):
     )
     def post(self, request: Request) -> Response:
         fields = validated(TokenizeSerializer, request)
-        model = model_for_request(name=fields.get("model"), kinds=READERS)
+        model = model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=READERS)
         param = "prompt" if "prompt" in fields else "document"
         options = SyncOptions(
             instruction=fields["instruction"],
@@ -139,7 +140,7 @@ class DetokenizeView(ScoringView):
         fields = validated(DetokenizeSerializer, request)
         answer = pooled(
             request,
-            model=model_for_request(name=fields.get("model"), kinds=READERS),
+            model=model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=READERS),
             inputs=[fields["tokens"]],
             task=TokenTask.DETOKENIZE,
             options=SyncOptions(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.api_tokens import TokenViewSet
+from scoring.api.audit_events import AuditEventViewSet
 from scoring.api.batches import BatchCancelView, BatchListView, BatchView
 from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.document_sets import DocumentSetViewSet
@@ -35,6 +37,8 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
+router.register("tokens", TokenViewSet, "api-token")
+router.register("audit-events", AuditEventViewSet, "api-audit-event")
 
 urlpatterns = [
     path("rerank", RootRerankView.as_view(), name="rerank"),

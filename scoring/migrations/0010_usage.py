@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('accounts', '0002_quota_limits'),
+        ('accounts', '0003_quota_limits'),
         ('scoring', '0009_placements'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
 
+from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -48,13 +49,21 @@ def models_with_placements() -> QuerySet[ScoringModel]:
     return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready)).order_by("name")
 
 
-def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
-    """The model named, or the default one of the first of ``kinds`` that has one.
+def models_usable(models: QuerySet[ScoringModel], principal: Principal) -> QuerySet[ScoringModel]:
+    """Of ``models``, those that the principal's token is for."""
+    return models.filter(name__in=principal.allowed_models) if principal.allowed_models else models
 
-    Raises AssayError 404 ``model_not_found`` naming what is served, 409 for one not served now, 422 for a wrong kind.
+
+def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
+    """The model named, or the default one of the first of ``kinds`` that has one: of those that the principal may use.
+
+    Raises PermissionDenied for a model that its token is not for; AssayError 404 ``model_not_found`` naming what is
+    served, 409 for one not served now, 422 for a wrong kind.
     """
-    served = list(models_served().filter(kind__in=kinds))
-    if not name:
+    served = list(models_usable(models_served().filter(kind__in=kinds), principal))
+    if name:
+        principal.require_model(name)
+    else:
         defaults = {model.kind: model for model in served if model.is_default}
         chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
         if chosen is None:

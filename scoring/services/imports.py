@@ -14,6 +14,7 @@ from django.db.models import Q
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring.ingest.formats import Format, sniff
 from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
@@ -108,6 +109,7 @@ def set_import(
     """
     kind = import_kind(kind_name)
     _check_name(name)
+    name, file_name = tokens_hidden(name), tokens_hidden(file_name)
     checksum = file_checksum(file)
     existing = set_of_file(principal=principal, kind=kind, checksum=checksum)
     if existing is not None:

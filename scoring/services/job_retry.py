@@ -27,7 +27,8 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
 
     Raises AssayError 409 ``job_not_retriable`` unless it ended with something missing, ``nothing_to_retry`` when every
     chunk was scored, ``model_changed`` when what is missing would be scored by another model than what is there; 422
-    ``texts_deleted``; 429 over one of the person's limits or a quota.
+    ``texts_deleted``; 429 over one of the person's limits or a quota; PermissionDenied for a model that the token is
+    not for.
     """
     with transaction.atomic():
         usage = usage_lock(team=job.team, user=job.created_by)
@@ -36,6 +37,8 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             why = "everything was scored" if job.state == JobState.COMPLETED else "it has not ended"
             message = f"Job '{job.name}' is {job.get_state_display().lower()}; {why}, so there is nothing to retry."
             raise AssayError("job_not_retriable", message, status=409)
+        for stage in job.stages.select_related("model").exclude(model=None):
+            principal.require_model(stage.scorer.name)
         running_check(usage)
         pairs_check(usage, job.pair_count)
         quotas_check(job)

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, DocumentSet, Job, QuerySet
@@ -68,8 +69,12 @@ def job_submit(
 
     Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready, has no texts or nothing
     to rank, a number out of range, too many pairs; 429 over one of the person's limits, or a quota of the token or the
-    team; 409 ``idempotency_conflict`` when the key was used for something else.
+    team; 409 ``idempotency_conflict`` when the key was used for something else. PermissionDenied for a model that the
+    principal's token is not for.
     """
+    for plan in stages:
+        if plan.model is not None:
+            principal.require_model(plan.model.name)
     asked = request_fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
     )
@@ -224,7 +229,7 @@ def _checked_limits(stages: Sequence[StagePlan], document_set: DocumentSet, quer
 def _named(name: str) -> str:
     if not name.strip():
         raise _refusal("bad_name", "The name is empty; give the job one of 1 to 200 characters.", "name")
-    return name.strip()[:MAX_NAME]
+    return tokens_hidden(name.strip())[:MAX_NAME]
 
 
 def _check_priority(priority: Any) -> None:

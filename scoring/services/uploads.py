@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.token_form import tokens_hidden
 from scoring.models import BatchFile, Upload
 from scoring.models.base import UploadedSet
 from scoring.models.batch_file import BATCH_FOLDER
@@ -37,7 +38,7 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
         created_by=principal.user,
         kind=import_kind(kind_name).name,
         file=file,
-        file_name=(file.name or "upload")[:255],
+        file_name=tokens_hidden(file.name or "upload")[:255],
         size=size,
     )
 

@@ -24,12 +24,14 @@ def scope_of(method: str, path: str) -> str:
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "admin" if method in WRITES else "models:read"
+    if path.startswith(("/api/v1/tokens", "/api/v1/audit-events")):
+        return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
     return "jobs" if path.startswith(sets) else "score"
 
 
 def address(path: str) -> str:
-    return path.replace("{id}", str(uuid.uuid4())).replace("{name}", "nobody")
+    return path.replace("{id}", str(uuid.uuid4())).replace("{name}", "nobody").replace("{public_id}", "nobody")
 
 
 def send(client: APIClient, method: str, path: str) -> Any:

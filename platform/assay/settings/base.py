@@ -26,6 +26,7 @@ WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
 WEB_PROCESSES = env.integer("WEB_PROCESSES", 1, minimum=1, maximum=64)
 WEB_THREADS = env.integer("WEB_THREADS", 96, minimum=2, maximum=512)
 DRAIN_SECONDS = env.integer("DRAIN_SECONDS", 15, minimum=1, maximum=600)
+TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-For counts
 
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
@@ -94,6 +95,7 @@ MIDDLEWARE = [
     "assay.web.middleware.BodyLengthMiddleware",
     "assay.web.bodies.CompressionMiddleware",
     "assay.web.bodies.ContentEncodingMiddleware",
+    "assay.web.middleware.TokenInAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

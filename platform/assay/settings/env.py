@@ -12,6 +12,7 @@ import os
 import re
 import secrets as random
 from collections.abc import Collection, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -120,6 +121,15 @@ def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
         if not path.is_dir():
             raise _refuse(name, str(path), f"folders that exist, separated by {os.pathsep!r}")
     return paths
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Networks and single addresses, separated by commas."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        valid = "networks such as 10.0.0.0/8 or fd00::/8, separated by commas, without bits behind the mask"
+        raise _refuse(name, ",".join(words(name)), valid) from error
 
 
 def url(name: str, *, schemes: Collection[str], default: str | None = None) -> str:
