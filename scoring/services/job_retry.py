@@ -32,8 +32,11 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
         usage = usage_lock(team=job.team, user=job.created_by)
         job_reread(job)
         if job.state not in RETRIABLE_JOB_STATES:
-            why = "everything was scored" if job.state == JobState.COMPLETED else "it has not ended"
-            message = f"Job '{job.name}' is {job.get_state_display().lower()}; {why}, so there is nothing to retry."
+            why, instead = "it has not ended", "Wait for its end, or cancel it first."
+            if job.state == JobState.COMPLETED:
+                why, instead = "everything was scored", "Clone it to score everything anew."
+            state = job.get_state_display().lower()
+            message = f"Job '{job.name}' is {state}; {why}, so there is nothing to retry. {instead}"
             raise AssayError("job_not_retriable", message, status=409)
         running_check(usage)
         pairs_check(usage, job.pair_count)

@@ -248,17 +248,15 @@ class Engine:
 
     def _prepare(self, work: Work) -> None:
         """In a preprocess thread: everything up to the token ids."""
-        if (departed := work.departure(time.monotonic())) is not None:
-            self._abandon(work, departed)
-            return
         started = time.monotonic()
         work.task.give_up_unused(self._config.reservation_seconds)
         try:
+            work.check_wanted()
             if isinstance(work.request, ScoringRequest):
-                work.windows = split_documents(work.request, work.task)
+                work.windows = split_documents(work.request, work.task, check_wanted=work.check_wanted)
                 work.request = work.windows.request if work.windows else work.request
             work.task.prepare(work)
-        except Exception as error:  # whatever a text does to a tokenizer or template concerns this request alone
+        except Exception as error:  # nobody waits any more, or whatever a text does to a tokenizer or template
             self._abandon(work, error)
             return
         work.prepared = time.monotonic()

@@ -77,7 +77,8 @@ class TaskRunner(ABC):
         return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
 
     def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
-        """Refuse what this kind of model cannot do, else the estimate."""
+        """Refuse what is no text or what this kind of model cannot do, else the estimate."""
+        _refuse_other_than_texts(request)
         if isinstance(request, EncodingRequest):
             if not self.keeps_encodings:
                 raise EngineError(
@@ -163,3 +164,13 @@ class TaskRunner(ABC):
 
     def give_up_unused(self, seconds: float) -> None:  # noqa: B027
         """Give back what a request holds that has come no further in so long."""
+
+
+def _refuse_other_than_texts(request: ScoringRequest | PoolingRequest | EncodingRequest) -> None:
+    for name in ("queries", "documents", "inputs"):
+        for place, given in enumerate(getattr(request, name, ())):
+            if not isinstance(given, str):
+                raise EngineError(
+                    "not_a_text",
+                    f"{name}[{place}] is {given!r:.40}, which is no text. Give a text; an empty one has no score.",
+                )
