@@ -23,6 +23,7 @@ from scoring.services.claims import placement_move, placement_observe, placement
 from scoring.services.placements import model_demand, placement_want
 from scoring.services.workers import worker_equip
 from scoring.states import (
+    CLAIMING,
     COMING,
     HELD_STATES,
     SERVING,
@@ -255,6 +256,20 @@ class Host:
             if placement.state != PlacementState.CLAIMED and not self._claimant.claim(placement, mine):
                 return None
         return self._loader.bring_in(placement, prove=prove)
+
+    def has_room(self, model: ScoringModel, mine: list[Placement]) -> bool:
+        """Whether a replica can be had here. If not, one is wanted here whose row says why: it costs nothing to look
+        again, and nothing is written until the answer changes."""
+        here = next((row for row in mine if row.model_id == model.pk), None)
+        if here is not None and here.state in CLAIMING:
+            return True
+        obstacle = self._claimant.obstacle(here or Placement(model=model, demand=PlacementDemand.PERSON), mine)
+        if obstacle:
+            wanted = here or placement_want(
+                model=model, worker=self.worker, demand=PlacementDemand.PERSON, actor=worker_label(self.worker)
+            )
+            self._claimant.refuse(wanted, obstacle)
+        return not obstacle
 
     def _make_room_for_both(self, placement: Placement, mine: list[Placement]) -> None:
         """The old weights serve while the new ones are read. Where both do not fit, the old ones go first."""

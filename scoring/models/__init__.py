@@ -1,6 +1,7 @@
 """Every table of the domain, one noun per file."""
 
 from scoring.models.chunk import Chunk
+from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
@@ -18,6 +19,7 @@ from scoring.models.worker import Worker
 
 __all__ = [
     "Chunk",
+    "ChunkReturn",
     "Document",
     "DocumentSet",
     "Job",

@@ -57,7 +57,8 @@ def _scheduled(job: Job) -> Waiting:
 
 def job_pause_move(job: Job) -> Transition | None:
     """Who paused the job last, and out of which state."""
-    return Transition.objects.filter(job=job, entity="job", to_state=JobState.PAUSED).order_by("-id").first()
+    pauses = Transition.objects.filter(job=job, entity="job", to_state=JobState.PAUSED)
+    return pauses.exclude(from_state=JobState.PAUSED).order_by("-id").first()  # that would be a change of its settings
 
 
 def paused_before_start(job: Job) -> bool:
