@@ -105,6 +105,10 @@ class Batch:
         for loop in self._loops:
             loop.wake()
 
+    def check(self) -> None:
+        """Look at once whether what is in hand is still wanted."""
+        self._keeper.wake()
+
     def in_hand(self) -> list[str]:
         return [str(hand.chunk) for hand in list(self._in_hand)]
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Count, DateTimeField, F, Func, Q, QuerySet
 from django.db.models.functions import Now
 
+from scoring import dispatch
 from scoring.models import Chunk, ChunkReturn, Job, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import ScoreBlock
@@ -153,6 +154,8 @@ def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str =
         _count_return(cause)
         if parts:
             _add_half(chunk, parts[1], actor=actor)
+        if to == ChunkState.CANCELLED:  # it may have been the last that its job waited for
+            transaction.on_commit(dispatch.reconciler_wake)
     return True
 
 

@@ -41,6 +41,7 @@ def job_pause(*, principal: Principal, job: Job) -> Job:
         with transaction.atomic():
             if transition(job, JobState.PAUSED, actor=principal.label, reason="paused"):
                 audit_record(verb="job.paused", principal=principal, target=job)
+                transaction.on_commit(lambda: holders_wake(job))
         job_reread(job)
     return job
 
@@ -75,6 +76,7 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
                 audit_record(verb="job.cancelled", principal=principal, target=job)
         # Not in that transaction: workers see the stop at once, however many chunks there are.
         chunks_cancel(job, actor=principal.label)
+        dispatch.reconciler_wake()
         job_reread(job)
     return job
 
@@ -97,8 +99,19 @@ def job_clone(*, principal: Principal, job: Job, idempotency_key: str | None = N
 
 
 def job_stop(*, job: Job, end: JobEnd, actor: str, **fields: Any) -> bool:
-    """Begin to stop the job for the reason ``end``. Returns False when it was moved meanwhile."""
-    return transition(job, JobState.CANCELLING, actor=actor, reason=end, end_reason=end, **fields)
+    """Begin to stop the job for the reason ``end``, and tell who holds chunks of it. Returns False when it was moved
+    meanwhile."""
+    with transaction.atomic():
+        stopped = transition(job, JobState.CANCELLING, actor=actor, reason=end, end_reason=end, **fields)
+        if stopped:
+            transaction.on_commit(lambda: holders_wake(job))
+    return stopped
+
+
+def holders_wake(job: Job) -> None:
+    """Tell the workers that hold chunks of the job to look whether these are still wanted."""
+    leased = Chunk.objects.filter(job=job, state=ChunkState.LEASED, lease_owner__isnull=False).order_by()
+    dispatch.workers_wake(set(leased.values_list("lease_owner", flat=True)))
 
 
 def chunks_cancel(job: Job, *, actor: str) -> int:

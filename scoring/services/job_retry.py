@@ -26,8 +26,8 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
     """Queue an ended job again, as its next attempt, with its failed and cancelled chunks only.
 
     Raises AssayError 409 ``job_not_retriable`` unless it ended with something missing, ``nothing_to_retry`` when every
-    chunk was scored, ``scores_dropped`` when its scores are kept no longer, ``model_changed`` when what is missing would
-    be scored by another model than what is there; 422 ``texts_deleted``; 429 over one of the person's limits.
+    chunk was scored, ``scores_dropped`` when its scores are gone, ``model_changed`` when what is missing would be
+    scored by another model than what is there; 422 ``texts_deleted``; 429 over one of the person's limits.
     """
     with transaction.atomic():
         usage = usage_lock(team=job.team, user=job.created_by)
@@ -43,8 +43,8 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             raise AssayError(
                 "scores_dropped",
                 f"The scores that job '{job.name}' was ranked from were deleted on {since:%Y-%m-%d}, as "
-                "KEEP_CHUNK_SCORES_DAYS says: what is missing could not be ranked together with them. Its rankings stay; "
-                "clone it to score everything anew.",
+                "KEEP_CHUNK_SCORES_DAYS says: what is missing could not be ranked together with them. Its rankings "
+                "stay; clone it to score everything anew.",
                 status=409,
             )
         running_check(usage)

@@ -134,7 +134,9 @@ def test_every_action_in_every_state(
         with pytest.raises(AssayError) as refused:
             ACTIONS[action](principal=principal, job=Job.objects.get(pk=job.pk))
         assert (refused.value.status, refused.value.code) == (409, code) and job.name in refused.value.message
-        assert re.search("[Ww]ait|[Cc]lone|[Cc]ancel|[Rr]etry|only its name", refused.value.message), "what to do instead"
+        assert re.search("[Ww]ait|[Cc]lone|[Cc]ancel|[Rr]etry|only its name", refused.value.message), (
+            "what to do instead"
+        )
         assert Job.objects.get(pk=job.pk).state == state and (moves.count(), deeds.count()) == before
 
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from assay.pulse import pulse_beat
 from assay.schema import schema_wait
+from scoring import dispatch
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
 from workers.stop_signals import StopSignals
@@ -28,6 +30,18 @@ class Command(BaseCommand):
             pulse_beat("reconciler", data_dir=settings.DATA_DIR)
 
         loop = Loop("reconciler", step, seconds=TICK_SECONDS)
-        loop.start()
+
+        def listen() -> bool:
+            try:
+                if dispatch.reconciler_woken():
+                    loop.wake()
+            except redis.RedisError:
+                return False  # rounds come by themselves
+            return True
+
+        ear = Loop("wake-ups", listen, seconds=TICK_SECONDS)
+        for each in (loop, ear):
+            each.start()
         stop.wait()
+        ear.stop()
         loop.stop(timeout=8.0)
