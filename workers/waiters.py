@@ -29,7 +29,7 @@ class Failure:
 
 
 class Waiters:
-    """However many wait for a model, there is one future for it; batch work only says that it needs it, and asks again."""
+    """One future for each model, however many wait for it. Batch work only says what it needs, and asks again."""
 
     def __init__(self, *, worker: Worker, held: HeldModels) -> None:
         self._worker = worker

@@ -43,6 +43,7 @@ class TaskRunner(ABC):
     prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
     _tokenizer: TextTokenizer
     keeps_encodings = False  # of documents, so that they can be encoded ahead
+    encodings_owner = ""  # under which the caches know its encodings; models of one encoder have one
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
