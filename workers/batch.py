@@ -209,15 +209,12 @@ class Batch:
         return hand
 
     def _run(self, hand: ChunkInHand) -> bool:
-        """False: its model is not to be had now, so that leasing again had better wait for a wake-up."""
+        """False: the engine takes nothing at this moment, so that leasing again had better wait for a wake-up."""
         chunk = hand.chunk
         try:
             block, report = self._retrieved(hand) if chunk.stage.model is None else self._scored(hand)
-        except RequestCancelled:
+        except (RequestCancelled, ModelUnavailable):
             self._give_back(chunk, ChunkCause.RELEASED)
-        except ModelUnavailable:
-            self._give_back(chunk, ChunkCause.RELEASED)
-            return False
         except ChunkFault as error:
             self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error), final=True)
         except EngineError as error:
