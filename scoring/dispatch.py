@@ -92,8 +92,10 @@ def workers_wake(only: Collection[uuid.UUID] | None = None) -> bool:
     Losing this costs seconds, never a result: they also poll the database.
     """
     try:
-        for queue in [BATCH_QUEUE] if only is None else map(worker_queue, only):
-            app.send_task(WAKE_TASK, queue=queue, declare=[], ignore_result=True, retry=False)
+        if only is None:
+            app.send_task(WAKE_TASK, queue=BATCH_QUEUE, ignore_result=True, retry=False)
+        for worker_id in only or ():
+            app.send_task(WAKE_TASK, queue=worker_queue(worker_id), declare=[], ignore_result=True, retry=False)
     except (redis.RedisError, OperationalError):
         logger.warning("wake-up not sent: the message queue does not answer; workers will find the work by polling")
         return False
