@@ -1,7 +1,7 @@
 """How long a cancel takes: python benchmarks/cancel.py URL TOKEN [MODEL]
 
-Seconds from the request until no worker holds a chunk of the job any more, and until the job is cancelled; by default of
-the bundled generative model, the slowest there is. TOKEN needs the scopes jobs and models:read.
+Seconds from the request until no worker holds a chunk of the job any more, and until the job is cancelled; by default
+with the bundled generative model, the slowest there is. TOKEN needs the scope jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httpx
 from cranfield_job import ok, wait
 
 ROUNDS = 6
-WORDS = "wing heat flow plate shock rain bees honey river bridge engine violin".split()
+WORDS = ("wing", "heat", "flow", "plate", "shock", "rain", "bees", "honey", "river", "bridge", "engine", "violin")
 
 
 def texts(count: int, words: int) -> str:
