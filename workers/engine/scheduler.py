@@ -19,6 +19,7 @@ from workers.engine.task_runner import TaskRunner
 from workers.engine.types import Priority
 
 _LEAST_TOKENS = 128  # the GEMMs of a model slow enough to be cut to so little still run at nearly their full speed
+_FIRST_TOKENS = 512  # of a job whose model's pace nobody knows yet
 _INTERACTIVE_IN_A_ROW = 8  # then one micro-batch for waiting batch work, so that no flood of requests starves a job
 
 
@@ -155,7 +156,7 @@ class Scheduler:
     def _tokens_for(self, task: TaskRunner, turn: Priority) -> int:
         config, pace = self._config, self._paces.get(task)
         if pace is None:
-            return config.max_batch_tokens
+            return min(config.max_batch_tokens, _FIRST_TOKENS) if turn is Priority.BATCH else config.max_batch_tokens
         seconds = config.background_batch_seconds if turn is Priority.BATCH else config.batch_seconds
         return min(config.max_batch_tokens, max(_LEAST_TOKENS, int(pace * seconds)))
 
