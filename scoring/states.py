@@ -4,7 +4,7 @@
 by check constraint.
 
     job     scheduled → queued → running → finalizing → completed | completed_with_errors | failed
-            queued | running → paused → queued | running
+            scheduled | queued | running → paused → scheduled | queued | running
             scheduled | queued | running | paused → cancelling → cancelled | expired | failed, as ``JobEnd`` says why
             cancelled | expired | failed | completed_with_errors → queued (a retry of what is unfinished)
     stage   waiting → running → done;  waiting → skipped;  done → running | waiting, skipped → waiting (a retry)
@@ -225,10 +225,10 @@ _GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementSt
 
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {
-        JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.CANCELLING}),
+        JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.PAUSED, JobState.CANCELLING}),
         JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING}),
         JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.PAUSED, JobState.CANCELLING}),
-        JobState.PAUSED: frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
+        JobState.PAUSED: frozenset({JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
         JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}),
         JobState.FINALIZING: frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED}),
         **dict.fromkeys(RETRIABLE_JOB_STATES, frozenset({JobState.QUEUED})),

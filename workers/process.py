@@ -113,6 +113,7 @@ class WorkerProcess:
 
     def wake(self) -> None:
         self.host.wake()
+        self.batch.check()
         self.batch.wake()
 
     def drain(self) -> None:

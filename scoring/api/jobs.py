@@ -27,6 +27,7 @@ from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
 from scoring.selectors.jobs import job_stage, jobs_of, previous_ranks, ranked_documents_of, results_of
+from scoring.selectors.texts import query_texts_shown
 from scoring.services.jobs import job_submit
 from scoring.states import JobState
 
@@ -110,6 +111,7 @@ class JobViewSet(JobControlViewSet):
         if "query_id" in query:
             rows = rows.filter(query__external_id=query["query_id"])
         page = self.paginate_queryset(rows) or []
+        query_texts_shown(page, job.query_set)
         ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top_n"])
         before = previous_ranks(stage, page, ranked)
         return self.get_paginated_response(

@@ -21,7 +21,13 @@ from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelKind, SelfTestMode
-from scoring.selectors.models import model_card, model_for_request, models_usable, models_with_placements
+from scoring.selectors.models import (
+    model_card,
+    model_for_request,
+    model_open_jobs,
+    models_usable,
+    models_with_placements,
+)
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -227,6 +233,15 @@ class ModelSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
+class OpenJobsSerializer(serializers.Serializer[Any]):
+    count = serializers.IntegerField(help_text="Of all teams")
+    ids = serializers.ListField(child=serializers.UUIDField(), help_text="The oldest ones of the own team")
+
+
+class DisabledSerializer(ModelSerializer):
+    open_jobs = OpenJobsSerializer(help_text="Jobs whose chunks wait until the model is served again")
+
+
 class AskedSerializer(serializers.Serializer[Any]):
     model = serializers.CharField()
     workers = serializers.IntegerField(help_text="How many were asked; the model's placements show what they did")
@@ -338,11 +353,17 @@ class ModelViewSet(ResourceViewSet):
         model_self_test(principal=self.principal, model=self.found())
         return self._answer(status=202)
 
-    @operation("Stop serving a model", answer=ModelSerializer, example={**MODEL, "state": "disabled"}, errors=STEER)
+    @operation(
+        "Stop serving a model; open jobs wait until it is served again",
+        answer=DisabledSerializer,
+        example={**MODEL, "state": "disabled", "open_jobs": {"count": 0, "ids": []}},
+        errors=STEER,
+    )
     @action(detail=True, methods=["post"])
     def disable(self, request: Request, name: str) -> Response:
-        model_disable(principal=self.principal, model=self.found())
-        return self._answer()
+        model = model_disable(principal=self.principal, model=self.found())
+        open_jobs = OpenJobsSerializer(model_open_jobs(model, principal=self.principal)).data
+        return Response({**ModelSerializer(self.found()).data, "open_jobs": open_jobs})
 
     @operation("Load on every worker", answer=AskedSerializer, example=ASKED, status=202, errors=(*STEER, 503))
     @action(detail=True, methods=["post"])

@@ -2,6 +2,7 @@
 
 from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
+from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
@@ -23,6 +24,7 @@ __all__ = [
     "BatchFile",
     "BatchLine",
     "Chunk",
+    "ChunkReturn",
     "Document",
     "DocumentSet",
     "Job",

@@ -48,6 +48,10 @@ class Job(OwnedModel):
     started_at = models.DateTimeField(null=True, help_text="the first lease since it last joined the queue")
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
+    scores_drop_begun_at = models.DateTimeField(
+        null=True, editable=False, help_text="since when its chunks' scores go, so that it cannot be ranked anew"
+    )
+    scores_dropped_at = models.DateTimeField(null=True, editable=False)
 
     class Meta(OwnedModel.Meta):
         ordering = ("-queued_at",)

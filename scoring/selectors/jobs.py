@@ -19,6 +19,7 @@ from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
 from scoring.selectors.failures import failure_codes
 from scoring.selectors.job_waiting import Waiting, job_waiting
 from scoring.selectors.packed import packed_part
+from scoring.selectors.texts import texts_shown
 from scoring.states import STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 
 RANKING_ARRAYS: Final = {"positions": 4, "raw_scores": 4, "scores": 4, "statuses": 1}  # bytes per rank
@@ -175,7 +176,7 @@ def ranked_documents_of(
     rankings = [parts[result.pk] for result in results]
     positions = {position for ranking in rankings for position in ranking.positions.tolist()}
     found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
-    documents = {document.position: document for document in found}
+    documents = {document.position: document for document in texts_shown(found, job.document_set)}
     return [
         _ranked(ranking, documents, _failures(result, ranking), start)
         for result, ranking in zip(results, rankings, strict=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.models import ScoringModel
+from scoring.models import Job, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
-from scoring.states import ModelState, PlacementState, WorkerState
+from scoring.states import FINAL_JOB_STATES, ModelState, PlacementState, StageState, WorkerState
 
 # The order in which an endpoint without a model looks for a default one.
 RERANKERS = (
@@ -32,6 +34,15 @@ CLASSIFIERS = (ModelKind.CLASSIFIER,)
 # Of one text, or one token, each by itself.
 POOLERS = (*EMBEDDERS, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, *CLASSIFIERS)
 NAME: Final = re.compile(r"[-\w]{1,64}")
+JOBS_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs that have not ended and still need a model: ``count`` of all teams, ``ids`` the reader's own oldest ones."""
+
+    count: int
+    ids: list[uuid.UUID]
 
 
 def models_served() -> QuerySet[ScoringModel]:
@@ -99,6 +110,13 @@ def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence
             param="model",
         )
     return model
+
+
+def model_open_jobs(model: ScoringModel, *, principal: Principal) -> OpenJobs:
+    needing = Stage.objects.filter(model=model, state__in=(StageState.WAITING, StageState.RUNNING))
+    jobs = Job.objects.filter(pk__in=needing.values("job")).exclude(state__in=FINAL_JOB_STATES)
+    own = jobs.filter(team=principal.team).order_by("queued_at").values_list("pk", flat=True)
+    return OpenJobs(jobs.count(), list(own[:JOBS_NAMED]))
 
 
 def model_card(model: Any) -> dict[str, Any]:

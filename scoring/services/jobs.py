@@ -20,6 +20,7 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, DocumentSet, Job, QuerySet
 from scoring.models.base import UploadedSet
+from scoring.selectors.job_waiting import paused_before_start
 from scoring.services.job_limits import pairs_check, quotas_check, usage_lock, waiting_check
 from scoring.services.retention import texts_demand
 from scoring.services.stage_plan import StagePlan, candidate_limits, plans_check
@@ -194,7 +195,7 @@ def expiry(complete_within: int | None) -> Any:
 
 def _until(job: Job, complete_within: Any) -> datetime | None:
     """The end of the time that the job may take; a scheduled job's begins when it joins the queue."""
-    if complete_within is None or job.state not in TIMED_JOB_STATES:
+    if complete_within is None or job.state not in TIMED_JOB_STATES or paused_before_start(job):
         return None
     until = job.queued_at + timedelta(seconds=complete_within)
     if until <= timezone.now():

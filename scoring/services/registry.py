@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from assay.api.principal import Principal
@@ -23,7 +25,6 @@ from scoring.services.transitions import RECONCILER, transition, transition_reco
 from scoring.states import ModelState
 
 SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; a dead worker is noticed sooner
-NO_ROOM_PAUSE: Final = timedelta(seconds=10)
 MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
@@ -112,14 +113,16 @@ def model_disable(*, principal: Principal, model: ScoringModel) -> ScoringModel:
 # The worker's side
 
 
-def self_test_claim(*, worker: Worker) -> ScoringModel | None:
-    """Take one model that waits for its self-test; None when there is none or another worker was faster.
+def self_tests_waiting() -> QuerySet[ScoringModel]:
+    """Who has waited longest comes first."""
+    return ScoringModel.objects.filter(state=ModelState.REGISTERED).order_by("created_at")
 
-    One that found no room is taken last, and by its old worker not at once again.
-    """
-    waiting = ScoringModel.objects.filter(state=ModelState.REGISTERED)
-    lately = Q(self_test_worker=worker, self_test_expires_at__gt=Now())
-    model = waiting.exclude(lately).order_by(F("self_test_worker").asc(nulls_first=True), "created_at").first()
+
+def self_test_claim(*, worker: Worker, among: Collection[uuid.UUID] | None = None) -> ScoringModel | None:
+    """Take one model that waits for its self-test, of those with the ids ``among`` if given; None when there is none or
+    another worker was faster."""
+    waiting = self_tests_waiting()
+    model = (waiting if among is None else waiting.filter(pk__in=among)).first()
     if model is None:
         return None
     taken = transition(
@@ -186,14 +189,14 @@ def self_tests_interrupted(*, worker: Worker) -> int:
 
 
 def self_test_give_back(*, model: ScoringModel, worker: Worker, reason: str) -> bool:
-    """The model finds no room on ``worker``: it waits for another one, or for this one some time later."""
+    """The model found no room on ``worker`` after all: it waits for another one, or for room there."""
     return transition(
         model,
         ModelState.REGISTERED,
         actor=worker_label(worker),
         reason=reason,
         where=Q(self_test_worker=worker),
-        self_test_expires_at=Now() + NO_ROOM_PAUSE,
+        **NO_SELF_TEST,
     )
 
 

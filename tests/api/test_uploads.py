@@ -329,12 +329,20 @@ def test_texts_are_deleted_and_the_ranking_stays(api: APIClient, ended: Job) -> 
         asked = check(api.get(address))
         assert asked["texts_delete_requested_at"] is not None and asked["texts_deleted_at"] is None
     before = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue()
+    # Asked for, not done yet: nothing shows them any more.
+    assert Document.objects.exclude(text="").count() == 69
+    results = check(api.get(f"/api/v1/jobs/{ended.pk}/results", {"texts": "true"}))["results"]
+    found = [(row["query"], shown["text"], shown["title"]) for row in results for shown in row["documents"]]
+    assert len(found) == 20 and set(found) == {("", "", "")}
+    for resource, rows in (("document-sets", "documents"), ("query-sets", "queries")):
+        pk = ended.document_set_id if rows == "documents" else ended.query_set_id
+        assert {row["text"] for row in check(api.get(f"/api/v1/{resource}/{pk}/{rows}"))["results"]} == {""}
+    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
+    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
     assert retention_apply() == 72
     after = check(api.get(f"/api/v1/document-sets/{ended.document_set_id}"))
     assert after["texts_deleted_at"] is not None and after["counts"]["kept"] == 70
     assert api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue() == before
-    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
-    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
     body = {"model": "late", "document_set": ended.document_set_id, "query_set": ended.query_set_id}
     refused = api.post("/api/v1/jobs", body)
     assert refused.status_code == 422 and check(refused, method="post")["error"]["code"] == "texts_deleted"

@@ -81,7 +81,7 @@ class Engine:
                 self._models[spec.name] = LoadedModel(spec, task)
             if replaced is not None:
                 replaced.task.retired = True
-                self._clear_caches(spec.name)
+                self._clear_caches(replaced)  # shared or not: they may be reloaded for a drift
             if replaced is not None or spec.gguf_file:  # the old weights, or what a conversion left
                 del replaced
                 give_memory_back()
@@ -100,8 +100,8 @@ class Engine:
         model.task.retired = True
         self._drop_unloaded()
         model.task.clear()
+        self._clear_caches(model, keep_shared=True)
         del model
-        self._clear_caches(name)
         give_memory_back()
 
     def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
@@ -240,24 +240,24 @@ class Engine:
                 work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
             )
 
-    def _clear_caches(self, name: str) -> None:
-        for cache in self._caches.values():
-            cache.clear(name)
-        self._prefix_cache.clear(name)
+    def _clear_caches(self, gone: LoadedModel, *, keep_shared: bool = False) -> None:
+        owner = gone.task.encodings_owner
+        shared = any(task.encodings_owner == owner and not task.retired for task in self._live_tasks())
+        for cache in self._caches.values() if not (keep_shared and shared) else ():
+            cache.clear(owner)
+        self._prefix_cache.clear(gone.spec.name)
 
     def _prepare(self, work: Work) -> None:
         """In a preprocess thread: everything up to the token ids."""
-        if (departed := work.departure(time.monotonic())) is not None:
-            self._abandon(work, departed)
-            return
         started = time.monotonic()
         work.task.give_up_unused(self._config.reservation_seconds)
         try:
+            work.check_wanted()
             if isinstance(work.request, ScoringRequest):
-                work.windows = split_documents(work.request, work.task)
+                work.windows = split_documents(work.request, work.task, check_wanted=work.check_wanted)
                 work.request = work.windows.request if work.windows else work.request
             work.task.prepare(work)
-        except Exception as error:  # whatever a text does to a tokenizer or template concerns this request alone
+        except Exception as error:  # nobody waits any more, or whatever a text does to a tokenizer or template
             self._abandon(work, error)
             return
         work.prepared = time.monotonic()

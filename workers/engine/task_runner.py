@@ -44,6 +44,7 @@ class TaskRunner(ABC):
     prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
     tokenizer: TextTokenizer
     keeps_encodings = False  # of documents, so that they can be encoded ahead
+    encodings_owner = ""  # under which the caches know its encodings; models of one encoder have one
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -78,7 +79,8 @@ class TaskRunner(ABC):
         return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
 
     def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
-        """Refuse what this kind of model cannot do, else the estimate."""
+        """Refuse what is no text or what this kind of model cannot do, else the estimate."""
+        _refuse_other_than_texts(request)
         if isinstance(request, EncodingRequest):
             if not self.keeps_encodings:
                 raise EngineError(
@@ -169,3 +171,13 @@ class TaskRunner(ABC):
 
     def give_up_unused(self, seconds: float) -> None:  # noqa: B027
         """Give back what a request holds that has come no further in so long."""
+
+
+def _refuse_other_than_texts(request: ScoringRequest | PoolingRequest | EncodingRequest) -> None:
+    for name in ("queries", "documents", "inputs"):
+        for place, given in enumerate(getattr(request, name, ())):
+            if not isinstance(given, str):
+                raise EngineError(
+                    "not_a_text",
+                    f"{name}[{place}] is {given!r:.40}, which is no text. Give a text; an empty one has no score.",
+                )

@@ -62,6 +62,7 @@ COLD_WAITERS = env.integer("COLD_WAITERS", 64, minimum=1)  # requests that may w
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
+KEEP_CHUNK_SCORES_DAYS = env.integer("KEEP_CHUNK_SCORES_DAYS", 30)  # 0: for ever
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False

@@ -51,7 +51,7 @@ OF_LOADS = frozenset(
         "unsupported_similarity",
     ]
 )
-OUR_FAULTS = frozenset(("broken_prompt", "engine_failure", "unknown_choice", "unsupported_attention"))
+OUR_FAULTS = frozenset(("broken_prompt", "engine_failure", "not_a_text", "unknown_choice", "unsupported_attention"))
 
 
 def test_every_code_of_the_engine_has_its_answer() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest, owner_of
 from workers.engine.caches.embedding_cache import EmbeddingCache
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
@@ -65,7 +65,8 @@ class PoolingRunner(TaskRunner):
         self.tokenizer = checkpoint.tokenizer
         self._memory = self._model.device if self._model.device.type == "cuda" else None  # its own, not the host's
         self._caches = caches
-        self._identity = checkpoint.identity
+        self._identity, self._device = checkpoint.identity, str(self._model.device)
+        self.encodings_owner = owner_of(self._identity, self._device)
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
         if Part.TOKENS in recipe.weights:
@@ -235,11 +236,8 @@ class PoolingRunner(TaskRunner):
                     "bad_limit", f"A limit of {wanted} tokens per {role.value} leaves nothing. Give at least 1."
                 )
             limit = min(limit, wanted)
-        model, generation = self.info.name, self.info.generation
-        keys = [
-            CacheKey(model, generation, role, parts, limit, content_digest(text, instruction), self._identity)
-            for text in texts
-        ]
+        identity, device = self._identity, self._device
+        keys = [CacheKey(identity, device, role, parts, limit, content_digest(text, instruction)) for text in texts]
         cache = self._caches[role]
         cached = [None if work.afresh else cache.get(key, self._memory) for key in keys]
         unknown = [text for text, known in zip(texts, cached, strict=True) if known is None]
@@ -274,7 +272,7 @@ class PoolingRunner(TaskRunner):
                 cache.put(sequence.cache_key, entry, self._memory)
         if filling and self.retired:  # and its entries were cleared, perhaps before the last ones came
             for cache in self._caches.values():
-                cache.clear(self.info.name)
+                cache.clear(self.encodings_owner)
         return encodings
 
     def _pooled(self, sequences: list[Sequence], *, in_float32: bool) -> tuple[list[Encoding], list[bool]]:

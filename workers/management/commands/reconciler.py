@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from assay.pulse import pulse_beat
 from assay.schema import schema_wait
+from scoring import dispatch
 from workers.line_runner import LineRunner
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
@@ -30,9 +32,20 @@ class Command(BaseCommand):
             pulse_beat("reconciler", data_dir=settings.DATA_DIR)
 
         loop = Loop("reconciler", step, seconds=TICK_SECONDS)
+
+        def listen() -> bool:
+            try:
+                if dispatch.reconciler_woken():
+                    loop.wake()
+            except redis.RedisError:
+                return False  # rounds come by themselves
+            return True
+
+        ear = Loop("wake-ups", listen, seconds=TICK_SECONDS)
         lines = LineRunner()
-        for part in (loop, lines):
-            part.start()
+        for each in (loop, ear, lines):
+            each.start()
         stop.wait()
+        ear.stop()
         for part in (lines, loop):
             part.stop(timeout=4.0)
