@@ -99,7 +99,7 @@ class CardListView(APIView):
 class CardView(APIView):
     required_scope: ClassVar[str] = "score"
 
-    @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(*READ, 404, 409))
+    @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(401, 403, 404, 409))
     def get(self, request: Request, name: str) -> Response:
         model = model_for_request(name=name, kinds=list(ModelKind))
         return Response(card(models_with_placements().get(pk=model.pk)))

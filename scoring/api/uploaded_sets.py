@@ -108,6 +108,9 @@ class UploadedSetViewSet(ResourceViewSet):
         refuse_long_body(request)
         super().initial(request, *args, **kwargs)
 
+    def takes_query(self) -> bool:
+        return super().takes_query() or self.action in ("create", "preview")  # the fields of a body that is the file
+
     def list(self, request: Request) -> Response:
         return self.paged(self.get_queryset().defer("problems", "mapping", "error"), self.serializer_class)
 

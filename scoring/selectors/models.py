@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
 
+from assay.api.sentences import shortened
 from assay.errors import AssayError
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -59,7 +60,7 @@ def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> Scorin
     if model is None:
         raise AssayError(
             "model_not_found",
-            f"Model '{name}' is not registered. Served here: {_names(served)}.",
+            f"Model '{shortened(name)}' is not registered. Served here: {_names(served)}.",
             status=404,
             param="model",
             extra={"models": [model.name for model in served]},
