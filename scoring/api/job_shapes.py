@@ -56,7 +56,9 @@ class JobSubmitSerializer(StrictSerializer):
     priority = StrictIntegerField(default=0, min_value=-100, max_value=100, help_text="Higher runs first")
     name = TextField(default="", max_length=200, help_text="Absent: made from the names of the sets and the model")
     start_at = MomentField(
-        default=None, allow_null=True, help_text="Joins the queue then (ISO 8601, with its zone); absent, null or past: at once"
+        default=None,
+        allow_null=True,
+        help_text="Joins the queue then (ISO 8601, with its zone); absent, null or past: at once",
     )
     complete_within = StrictIntegerField(
         default=None, allow_null=True, min_value=1, max_value=2**31 - 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
@@ -131,7 +132,7 @@ def upload_request(form: type[StrictSerializer]) -> dict[str, Any]:
 def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
     """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 422 for the fields."""
     try:
-        body: Any = request.data  # a form, or what FileBodyParser gives
+        body: Any = request.data or _empty_file(request)  # a form, or what FileBodyParser gives
         given = {**request.query_params.dict(), **dict(body.items())}
     except SuspiciousOperation as error:  # Django's bounds on form fields
         raise ParseError(f"The form cannot be read: {error}") from error
@@ -140,6 +141,13 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
     fields = upload.validated_data
     refuse_larger(fields["file"].size)
     return fields
+
+
+def _empty_file(request: Request) -> dict[str, UploadedFile]:
+    """A body that is the file and has no bytes: DRF asks no parser then, and would call the file missing."""
+    media_type = request.content_type.partition(";")[0].strip().lower()
+    parsers = [parser for parser in UPLOAD_PARSERS if issubclass(parser, FileBodyParser)]
+    return next((parser().parse(io.BytesIO()) for parser in parsers if parser.media_type == media_type), {})
 
 
 def refuse_larger(size: int, *, beside: int = 0) -> None:

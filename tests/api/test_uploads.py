@@ -146,6 +146,8 @@ def test_a_cell_of_two_megabytes_is_named_with_its_line(api: APIClient) -> None:
 @pytest.mark.parametrize("content", [b"", b"  \n\n"])
 def test_an_empty_file_is_refused(api: APIClient, content: bytes) -> None:
     assert "empty" in refusal(send_file(api, "document-sets", content), 422, "unreadable_file")["message"]
+    raw = api.post("/api/v1/runs", content, content_type="text/plain; charset=utf-8")
+    assert "empty" in refusal(raw, 422, "unreadable_file")["message"]
 
 
 def test_a_file_with_a_header_only_is_refused(api: APIClient) -> None:
@@ -191,7 +193,7 @@ def test_the_same_file_again_is_offered_as_the_existing_set(api: APIClient, uplo
     assert QuerySet.objects.count() == 1
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 201, "a\x00b"])
+@pytest.mark.parametrize("name", ["", "   ", "\u200e", "x" * 201, "a\x00b"])
 def test_a_bad_name_is_refused(api: APIClient, name: str) -> None:
     response = send_file(api, "document-sets", b"id,text\n1,a\n", name=name)
     assert response.status_code == 422 and response.json()["error"]["param"] == "name"

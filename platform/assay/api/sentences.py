@@ -60,10 +60,10 @@ def wanted(field: Any) -> str:
     if said := getattr(field, "wanted", None):
         return str(said)
     match field:
+        case fields.FloatField() | fields.DecimalField() | forms.DecimalField() | forms.FloatField():
+            return f"a number{_between(field)}"
         case fields.IntegerField() | forms.IntegerField():
             return f"a whole number{_between(field)}"
-        case fields.FloatField() | fields.DecimalField() | forms.DecimalField():
-            return f"a number{_between(field)}"
         case fields.BooleanField() | forms.NullBooleanField():
             return "true or false"
         case fields.UUIDField() | forms.UUIDField():
@@ -96,9 +96,7 @@ def in_words(field: Any, name: str, value: Any, detail: Any) -> Any:
         own = {key: in_words(field, name, value, errors) for key, errors in _flat(detail).items()}
         return {**detail, **own}
     if isinstance(field, fields.ListField) and isinstance(value, list | tuple):
-        return {
-            key: in_words(field.child, f"{name}[{key}]", value[int(key)], errors) for key, errors in detail.items()
-        }
+        return {key: in_words(field.child, f"{name}[{key}]", value[int(key)], errors) for key, errors in detail.items()}
     return detail
 
 
@@ -127,7 +125,7 @@ def _flat(detail: Mapping[str, Any]) -> dict[str, list[Any]]:
 def _between(field: Any) -> str:
     least, most = getattr(field, "min_value", None), getattr(field, "max_value", None)
     if least is not None and most is not None:
-        return f", {least:,}, no other" if least == most else f" from {least:,} to {most:,}"
+        return f" from {least:,} to {most:,}"
     if least is not None:
         return f" from {least:,} on"
     return f" up to {most:,}" if most is not None else ""

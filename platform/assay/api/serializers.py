@@ -48,7 +48,9 @@ class StrictSerializer(serializers.Serializer[Any]):
         for given, value in data.items():
             name = self.aliases.get(given, given)
             if name in named:
-                message = f"'{spelt[name]}' and '{given}' are names of one field, and both were given; give one of them."
+                message = (
+                    f"'{spelt[name]}' and '{given}' are names of one field, and both were given; give one of them."
+                )
                 raise serializers.ValidationError({given: [message]}, code="given_twice")
             named[name], spelt[name] = value, given
         return named
