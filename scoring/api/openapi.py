@@ -23,6 +23,7 @@ REFUSALS = {
     500: "Something failed on the server's side.",
     503: "No worker, or the message queue, can answer now.",
     504: "The deadline passed before the answer came.",
+    507: "The disk is full.",
 }
 READ = (401, 403, 422)
 LISTED = (*READ, 404)

@@ -136,7 +136,8 @@ def _refused(name: str, field: Any, given: Any, code: str) -> serializers.Valida
 def refuse_unknown(request: Request, known: Collection[str]) -> None:
     for name in request.query_params:
         if name not in known:
-            message = f"Unknown query parameter '{shortened(name)}'; the valid ones are: {', '.join(sorted(known)) or 'none'}."
+            valid = ", ".join(sorted(known)) or "none"
+            message = f"Unknown query parameter '{shortened(name)}'; the valid ones are: {valid}."
             raise serializers.ValidationError({name: [message]}, code="unknown_parameter")
 
 

@@ -200,7 +200,7 @@ def set_operations(
             example=answer,
             status=201,
             other_answers={200: detail},
-            errors=(*BODY, 409),
+            errors=(*BODY, 409, 507),
             parameters=UPLOAD_PARAMETERS,
         ),
         preview=operation(
@@ -211,7 +211,7 @@ def set_operations(
             media_type="multipart/form-data",
             answer=PreviewSerializer,
             example=preview,
-            errors=BODY,
+            errors=(*BODY, 507),
             parameters=PREVIEW_PARAMETERS,
         ),
     )

@@ -38,7 +38,7 @@ class FileBodyParser(BaseParser):
         while block := stream.read(BLOCK):
             size += len(block)
             refuse_larger(size)
-            file.write(block)
+            file.receive(block)
         file.complete(size)
         return {"file": file}
 
@@ -130,7 +130,7 @@ def upload_request(form: type[StrictSerializer]) -> dict[str, Any]:
 
 
 def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
-    """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 422 for the fields."""
+    """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 507 for a full disk, 422 for fields."""
     try:
         body: Any = request.data or _empty_file(request)  # a form, or what FileBodyParser gives
         given = {**request.query_params.dict(), **dict(body.items())}
@@ -140,6 +140,7 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
     upload.is_valid(raise_exception=True)
     fields = upload.validated_data
     refuse_larger(fields["file"].size)
+    fields["file"].check()
     return fields
 
 

@@ -17,9 +17,7 @@ def workers_alive() -> QuerySet[Worker]:
 
 def worker_states() -> dict[WorkerState, int]:
     """How many workers are in which state, those gone for long aside; only states that occur, in their own order."""
-    counted = dict(
-        Worker.objects.exclude(state=WorkerState.GONE).order_by().values_list("state").annotate(Count("pk"))
-    )
+    counted = dict(Worker.objects.exclude(state=WorkerState.GONE).order_by().values_list("state").annotate(Count("pk")))
     return {state: counted[state] for state in WorkerState if state in counted}
 
 

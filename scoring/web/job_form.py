@@ -92,7 +92,6 @@ class JobForm(forms.Form):
             self.add_error("bm25_top_k", "Say how many documents BM25 is to find for each query.")
         return fields
 
-
     def is_timed(self) -> bool:
         """Whether any of WHEN was filled in: its section is open then."""
         return any(self.errors.get(name) or self[name].value() for name in WHEN)

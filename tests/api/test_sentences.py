@@ -47,8 +47,8 @@ def message_of(response: Any, param: str, status: int = 422, method: str = "post
         ("/api/v1/models", {"max_replicas": 0}, "max_replicas", "'max_replicas' is 0; give a whole number from 1 to "
          "32,767."),
         ("/api/v1/models", {"weights": "1"}, "weights", "'weights' is '1'; give a list of numbers."),
-        ("/api/v1/models", {"kind": 5}, "kind", "'kind' is 5; give cross-encoder, bi-encoder, late-interaction, sparse, "
-         "hybrid, listwise or generative."),
+        ("/api/v1/models", {"kind": 5}, "kind", "'kind' is 5; give cross-encoder, bi-encoder, late-interaction, "
+         "sparse, hybrid, listwise or generative."),
     ],
 )  # fmt: skip
 def test_a_refusal_says_what_to_give_instead(
@@ -74,7 +74,7 @@ def test_a_refusal_says_what_to_give_instead(
         ({"stages": [{"model": "late"}, 7]}, "stages[1]", "7 was given; give an object with method, model, run_set, "
          "source, top_k."),
         ({"stages": [{"method": "bm25"}]}, "stages[0].top_k", "The top_k of a BM25 stage is missing"),
-        ({"stages": [{"model": "late", "source": 0}]}, "stages[0].source", "The source of stage 0 is 0; it must be an earlier stage"),
+        ({"stages": [{"model": "late", "source": 0}]}, "stages[0].source", "The source of stage 0 is 0; it must be an"),
         ({"candidates": {"bm25": 0}}, "candidates.bm25", "'bm25' is 0; give a whole number from 1 to 10,000."),
         ({"candidates": {"run_set": 3}}, "candidates.run_set", "'run_set' is 3; give an id"),
         ({"max_error_rate": 2}, "max_error_rate", "'max_error_rate' is 2; give a number from 0 to 1."),

@@ -15,6 +15,7 @@ from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, Quer
 from scoring.services.retention import retention_apply
 from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, RUN, SubmitJob, Upload, send_file
 from tests.api.schema import check
+from tests.disk import no_file_grows_beyond
 
 HEAD = b"id,text,title,topic\n"
 ROW = b"d1,a text,a title,a topic\n"
@@ -355,3 +356,14 @@ def test_lists_take_a_constant_number_of_queries(
         upload("document-sets", b"text\ntext %d\n" % number)
     with django_assert_max_num_queries(3):  # token, its last use, the page
         assert len(api.get("/api/v1/document-sets").json()["results"]) == 8
+
+
+@pytest.mark.parametrize("path", ["document-sets", "document-sets/preview"])
+def test_a_full_disk_is_told_and_keeps_nothing(api: APIClient, path: str) -> None:
+    content = b"id,text\n" + b"".join(b"%d,%s\n" % (n, b"x" * 4096) for n in range(700))
+    with no_file_grows_beyond(1 << 20):
+        sent = send_file(api, path, content), api.post(f"/api/v1/{path}", content, content_type="text/csv")
+    for response in sent:
+        assert "disk is full" in refusal(response, 507, "no_room")["message"]
+    assert not DocumentSet.objects.exists()
+    assert send_file(api, path, content).status_code in (200, 201)

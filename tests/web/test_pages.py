@@ -221,7 +221,9 @@ def test_the_workers_page_shows_some_cards_and_counts_all(
         factories.live_worker(f"worker-{number:02}")
     Worker.objects.filter(name="worker-23").update(state=WorkerState.LOST)
     url = reverse("web:worker_list")
-    first, last, lost = (html.unescape(text_of(browser_client.get(url, query))) for query in ({}, {"page": "2"}, {"state": "lost"}))
+    first, last, lost = (
+        html.unescape(text_of(browser_client.get(url, query))) for query in ({}, {"page": "2"}, {"state": "lost"})
+    )
     for page, cards, renewed in ((first, 20, "?page=1"), (last, 3, "?page=2"), (lost, 1, "?state=lost&page=1")):
         assert page.count("card flush") == cards and f'hx-get="{url}{renewed}"' in page
         assert "ready 22" in page and "lost 1" in page

@@ -46,7 +46,7 @@ def shown(value: Any) -> str:
 
 
 def problem(name: str, field: Any, value: Any) -> str:
-    """``name`` holds ``value``, which ``field`` (of a serializer or a form) does not take. ``fields.empty``: nothing."""
+    """``name`` holds ``value``, which ``field``, of a serializer or a form, does not take; ``fields.empty``: nothing."""
     given = "missing" if value is fields.empty else shown(value)
     longest = getattr(field, "max_length", None)
     if isinstance(value, str) and longest is not None and len(value) > longest:
