@@ -7,7 +7,7 @@ import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
@@ -46,7 +46,8 @@ class UnnamedUploadedFile(UploadedFile):
         charset: str | None = None,
         content_type_extra: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(io.BytesIO(), name, content_type, 0, charset, content_type_extra)
+        self.file: IO[bytes] = io.BytesIO()
+        super().__init__(self.file, name, content_type, 0, charset, content_type_extra)
         self._refusal: AssayError | None = None
         with self._or_refused():
             self.file = tempfile.TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - the request closes it

@@ -73,9 +73,9 @@ class StrictFilterBackend(DjangoFilterBackend):
             given = request.query_params.get(name, "")
             if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
                 raise _refused(name, field, given, "invalid")  # to Django it would be neither, and list everything
-        for name, faults in filterset.errors.as_data().items():
-            given = (faults[0].params or {}).get("value", request.query_params[name])  # of several the one at fault
-            raise _refused(name, filterset.form.fields[name], given, faults[0].code or "invalid")
+        for name, (fault, *_) in filterset.form.errors.as_data().items():
+            given = (fault.params or {}).get("value", request.query_params[name])  # of several the one at fault
+            raise _refused(name, filterset.form.fields[name], given, fault.code or "invalid")
         return filterset.qs
 
 

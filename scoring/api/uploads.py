@@ -69,7 +69,10 @@ class PlainTextParser(FileBodyParser):
     suffix = "txt"
 
 
-UPLOAD_PARSERS: Final = (MultiPartParser, CsvParser, TsvParser, NdjsonParser, JsonLinesParser, PlainTextParser)
+FILE_PARSERS: Final[tuple[type[FileBodyParser], ...]] = (
+    CsvParser, TsvParser, NdjsonParser, JsonLinesParser, PlainTextParser,
+)  # fmt: skip
+UPLOAD_PARSERS: Final = (MultiPartParser, *FILE_PARSERS)
 
 
 @extend_schema_field({"type": "string", "contentMediaType": "application/json"})
@@ -86,7 +89,7 @@ class MappingField(TextField):
         return mapping
 
 
-BODY_TYPES: Final = [parser.media_type for parser in UPLOAD_PARSERS if parser is not MultiPartParser]
+BODY_TYPES: Final = [parser.media_type for parser in FILE_PARSERS]
 NO_FILE: Final = (
     "The file is missing. Send it as the part 'file' of a multipart/form-data body, with a file name, or as the body "
     f"itself with the Content-Type {', '.join(BODY_TYPES[:-1])} or {BODY_TYPES[-1]}."
@@ -147,8 +150,8 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
 def _empty_file(request: Request) -> dict[str, UploadedFile]:
     """A body that is the file and has no bytes: DRF asks no parser then, and would call the file missing."""
     media_type = request.content_type.partition(";")[0].strip().lower()
-    parsers = [parser for parser in UPLOAD_PARSERS if issubclass(parser, FileBodyParser)]
-    return next((parser().parse(io.BytesIO()) for parser in parsers if parser.media_type == media_type), {})
+    parsers = {parser.media_type: parser for parser in FILE_PARSERS}
+    return parsers[media_type]().parse(io.BytesIO()) if media_type in parsers else {}
 
 
 def refuse_larger(size: int, *, beside: int = 0) -> None:

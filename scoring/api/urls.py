@@ -9,7 +9,8 @@ from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
-from scoring.api.models import CardListView, CardView, ModelViewSet
+from scoring.api.model_cards import CardListView, CardView
+from scoring.api.models import ModelViewSet
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet

@@ -95,7 +95,7 @@ def test_a_refused_import_keeps_what_was_chosen(browser_client: Client) -> None:
     assert "2 of 4 rows of my_texts.csv cannot be kept" in page
     assert 'value="My name"' in page and '<option value="words" selected>' in page
     page = text_of(browser_client.post(import_url(), {**mapping, "name": "  ", "do": "keep"}))
-    assert "it must have 1 to 200" in page
+    assert "give 1 to 200 characters" in page
     assert not DocumentSet.objects.exists()
 
 

@@ -46,7 +46,7 @@ def shown(value: Any) -> str:
 
 
 def problem(name: str, field: Any, value: Any) -> str:
-    """``name`` holds ``value``, which ``field``, of a serializer or a form, does not take; ``fields.empty``: nothing."""
+    """``name`` holds ``value``, which ``field``, of a serializer or a form, does not take; ``empty``: nothing was."""
     given = "missing" if value is fields.empty else shown(value)
     longest = getattr(field, "max_length", None)
     if isinstance(value, str) and longest is not None and len(value) > longest:
@@ -69,7 +69,7 @@ def wanted(field: Any) -> str:
         case fields.UUIDField() | forms.UUIDField():
             return f"an id such as {EXAMPLE_ID}"
         case fields.ChoiceField() | forms.ChoiceField():
-            return _one_of([str(key) for key in dict(field.choices) if key != ""])
+            return _one_of([str(key) for key, _ in _choices(field) if key != ""])
         case fields.DateTimeField() | forms.DateTimeField():
             return MOMENT
         case fields.FileField():
@@ -129,6 +129,11 @@ def _between(field: Any) -> str:
     if least is not None:
         return f" from {least:,} on"
     return f" up to {most:,}" if most is not None else ""
+
+
+def _choices(field: Any) -> list[tuple[Any, Any]]:
+    """A form's are pairs, a serializer's a mapping."""
+    return list(field.choices.items() if isinstance(field.choices, Mapping) else field.choices)
 
 
 def _one_of(choices: list[str]) -> str:
