@@ -72,7 +72,7 @@ class PlainTextParser(FileBodyParser):
 FILE_PARSERS: Final[tuple[type[FileBodyParser], ...]] = (
     CsvParser, TsvParser, NdjsonParser, JsonLinesParser, PlainTextParser,
 )  # fmt: skip
-UPLOAD_PARSERS: Final = (MultiPartParser, *FILE_PARSERS)
+UPLOAD_PARSERS: Final[tuple[type[BaseParser], ...]] = (MultiPartParser, *FILE_PARSERS)
 
 
 @extend_schema_field({"type": "string", "contentMediaType": "application/json"})

@@ -69,7 +69,7 @@ class JobForm(forms.Form):
     )  # fmt: skip
     max_error_rate = forms.FloatField(
         label="Share of failed pairs that stops it", required=False, min_value=0, max_value=1, step_size=0.01,
-        help_text="From 0, the first failed pairs do, to 1, none do. Empty: 0.5.",
+        help_text="From 0 (the first failed pairs) to 1 (none). Empty: 0.5.",
     )  # fmt: skip
     form_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
