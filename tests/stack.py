@@ -25,6 +25,7 @@ DATABASE = "assay_stack"
 REDIS_DATABASE = 3
 ADMIN_PASSWORD = "the admin of the test stack"
 LOG_LINES = 40
+AT_ONCE = (0.2,)  # a process that a test kills starts again so soon, however often it is killed
 
 
 @dataclass
@@ -112,7 +113,7 @@ def stack() -> Iterator[Stack]:
     manage(environment, "createsuperuser", "--noinput", "--username=admin", "--email=admin@example.org")
     token = manage(environment, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
     with (
-        Platform(data_dir, "127.0.0.1", free_port(), environment=environment) as platform,
+        Platform(data_dir, "127.0.0.1", free_port(), environment=environment, backoff=AT_ONCE) as platform,
         httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {token}"}, timeout=120) as client,
     ):
         platform.wait_until_ready()

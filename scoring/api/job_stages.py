@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from assay.api.principal import Principal
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
 from assay.errors import AssayError
 from scoring.api.openapi import state_field
 from scoring.api.resources import team_set
@@ -25,8 +26,10 @@ class StagePlanSerializer(StrictSerializer):
     method = serializers.ChoiceField(
         StageMethod.choices, required=False, help_text="Absent: run where a run_set is given, else model"
     )
-    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
-    run_set = serializers.UUIDField(required=False, allow_null=True, help_text="An uploaded run, for the method run")
+    model = TextField(
+        required=False, allow_null=True, allow_blank=False, help_text="A registered name; absent: the default model"
+    )
+    run_set = StrictUUIDField(required=False, allow_null=True, help_text="An uploaded run, for the method run")
     source = StrictIntegerField(  # type: ignore[assignment]  # of the class only until DRF has collected its fields
         required=False, allow_null=True, min_value=0, max_value=MAX_STAGES - 1,
         help_text="Index of the earlier stage whose documents it scores; absent: all documents",
@@ -43,7 +46,7 @@ class CandidatesSerializer(StrictSerializer):
     bm25 = StrictIntegerField(
         required=False, min_value=1, max_value=MAX_RETRIEVED, help_text="As many documents per query as BM25 finds best"
     )
-    run_set = serializers.UUIDField(required=False, help_text="What an uploaded run lists for each query")
+    run_set = StrictUUIDField(required=False, help_text="What an uploaded run lists for each query")
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
         if len(fields) != 1:
@@ -88,6 +91,20 @@ def plans_of(fields: Mapping[str, Any], principal: Principal) -> Sequence[StageP
             param=short[0],
         )
     return [_plan(given, f"stages[{index}].", principal) for index, given in enumerate(fields["stages"])]
+
+
+@contextmanager
+def named_as_given(fields: Mapping[str, Any]) -> Iterator[None]:
+    """A refusal of ``stages[1].top_k`` names the field of the short form, if that is what the client wrote."""
+    try:
+        yield
+    except AssayError as refusal:
+        stage, _, name = (refusal.param or "").partition(".")
+        if stage.startswith("stages[") and "stages" not in fields:
+            of_candidates = bool(fields.get("candidates")) and stage == "stages[0]"
+            own = {"top_k": "candidates.bm25", "run_set": "candidates.run_set"} if of_candidates else {}
+            refusal.param = own.get(name, name)
+        raise
 
 
 def _candidates(given: Mapping[str, Any], principal: Principal) -> list[StagePlan]:

@@ -40,8 +40,9 @@ class ScoringSerializer(StrictSerializer):
     documents_field: ClassVar[str] = "documents"
 
     model = TextField(
-        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
-    )
+        required=False, allow_null=True, allow_blank=False,
+        help_text="A registered name; absent: the endpoint's default model",
+    )  # fmt: skip
     rank_fields = serializers.ListField(
         child=TextField(allow_blank=False), allow_empty=False, default=["text"],
         help_text="Of documents given as objects: the fields to rank; several are joined as `name: value` lines",

@@ -18,6 +18,8 @@ IDS_SCHEMA: Final[dict[str, Any]] = {"type": "array", "items": {"type": "integer
 class QueryField(TextField):
     """A text or a list of token ids."""
 
+    wanted: ClassVar = "a text or a list of token ids"
+
     def to_internal_value(self, data: Any) -> Any:
         return token_ids(data) if isinstance(data, list) else super().to_internal_value(data)
 
@@ -49,6 +51,7 @@ class ItemsField(DocumentsField):
 class LabelIdsField(serializers.Field[Any, Any, Any, Any]):
     """One token id, or those of a label of several tokens."""
 
+    wanted: ClassVar = "a token id or a list of them"
     default_error_messages: ClassVar = {"empty": "The list is empty; give the label's token ids."}
 
     def to_internal_value(self, data: Any) -> int | list[int]:

@@ -15,7 +15,8 @@ from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
-from scoring.api.models import CardListView, CardView, ModelViewSet
+from scoring.api.model_cards import CardListView, CardView
+from scoring.api.models import ModelViewSet
 from scoring.api.pooling import ClassifyView, PoolingView
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView

@@ -12,8 +12,9 @@ from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from assay.api.principal import Principal
+from assay.api.sentences import shortened
 from assay.errors import AssayError
-from scoring.models import Chunk, Document, Job, QueryResult, Stage, Worker
+from scoring.models import Chunk, Document, Job, Query, QueryResult, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
 from scoring.selectors.failures import failure_codes
@@ -103,6 +104,15 @@ def jobs_of(principal: Principal) -> QuerySet[Job]:
     return jobs.prefetch_related(
         Prefetch("stages", Stage.objects.select_related("model", "run_set", "source").order_by("index"))
     )
+
+
+def query_named(job: Job, external_id: str) -> Query:
+    """The query of that id in the uploaded file. Raises AssayError 404 ``no_such_query``."""
+    query = Query.objects.filter(query_set=job.query_set_id, external_id=external_id).first()
+    if query is None:
+        message = f"'{job.query_set.name}' has no query '{shortened(external_id)}'; give an id of the uploaded file."
+        raise AssayError("no_such_query", message, status=404, param="query_id")
+    return query
 
 
 def job_stage(job: Job, index: int | None) -> Stage:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db.models import Count, Q, QuerySet
 
 from assay.api.principal import Principal
+from assay.api.sentences import shortened
 from assay.errors import AssayError
 from scoring.models import Job, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
@@ -90,7 +91,7 @@ def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence
     if model is None:
         raise AssayError(
             "model_not_found",
-            f"Model '{name}' is not registered. Served here: {_names(served)}.",
+            f"Model '{shortened(name)}' is not registered. Served here: {_names(served)}.",
             status=404,
             param="model",
             extra={"models": [model.name for model in served]},

@@ -26,8 +26,8 @@ def running_check(usage: JobUsage) -> None:
     if not usage.room:
         raise _over(
             "running_jobs",
-            f"{usage.running_jobs:,} of your jobs are queued or running, and {usage.running_limit:,} may be at once. "
-            "Wait until one ends, pause one or cancel one.",
+            f"{usage.running_jobs:,} of your jobs are queued or running, and the limit for one person is "
+            f"{usage.running_limit:,}. Wait until one ends, or pause or cancel one.",
             allowed=usage.running_limit,
             used=usage.running_jobs,
             asked=1,
@@ -39,8 +39,9 @@ def waiting_check(usage: JobUsage) -> None:
     if usage.waiting_jobs >= usage.waiting_limit:
         raise _over(
             "waiting_jobs",
-            f"{usage.waiting_jobs:,} of your jobs are scheduled, held back or paused, and {usage.waiting_limit:,} may "
-            f"be, beside {usage.running_limit:,} that are queued or running. Wait until one ends, or cancel one.",
+            f"{usage.waiting_jobs:,} of your jobs are scheduled, held back or paused, and the limit for one person is "
+            f"{usage.waiting_limit:,}, beside {usage.running_limit:,} that are queued or running. Wait until one of "
+            "them starts, or cancel one.",
             allowed=usage.waiting_limit,
             used=usage.waiting_jobs,
             asked=1,
@@ -52,8 +53,8 @@ def pairs_check(usage: JobUsage, pairs: int) -> None:
     if usage.open_pairs + pairs > usage.pairs_limit:
         raise _over(
             "open_pairs",
-            f"This job has {pairs:,} pairs and your open jobs {usage.open_pairs:,}; together they may have "
-            f"{usage.pairs_limit:,}. Wait until a job ends, or use smaller sets.",
+            f"This job has {pairs:,} pairs; your open jobs have {usage.open_pairs:,} already, and the limit for one "
+            f"person is {usage.pairs_limit:,} in all. Wait until a job ends, cancel one, or score fewer candidates.",
             allowed=usage.pairs_limit,
             used=usage.open_pairs,
             asked=pairs,

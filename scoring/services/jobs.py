@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.texts import has_visible
 from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring import dispatch
@@ -228,8 +229,9 @@ def _checked_limits(stages: Sequence[StagePlan], document_set: DocumentSet, quer
 
 
 def _named(name: str) -> str:
-    if not name.strip():
-        raise _refusal("bad_name", "The name is empty; give the job one of 1 to 200 characters.", "name")
+    if not has_visible(name):
+        message = "Nothing of the name can be seen; give the job one of 1 to 200 characters."
+        raise _refusal("bad_name", message, "name")
     return tokens_hidden(name.strip())[:MAX_NAME]
 
 

@@ -16,15 +16,19 @@ from django.utils import timezone
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.token_form import tokens_hidden
+from assay.uploads import room_for_uploads
 from scoring.models import BatchFile, Upload
 from scoring.models.base import UploadedSet
 from scoring.models.batch_file import BATCH_FOLDER
-from scoring.models.upload import UPLOAD_FOLDER
+from scoring.models.upload import UPLOAD_FOLDER, stored_name
 from scoring.services.imports import file_checksum, import_kind, set_of_file
 
 
 def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) -> Upload:
-    """Keep ``file`` until it is imported, discarded or swept. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
+    """Keep ``file`` until it is imported, discarded or swept.
+
+    Raises AssayError 413 above UPLOAD_MAX_BYTES, 507 when there is no room for it.
+    """
     size = file.size or 0
     if size > settings.UPLOAD_MAX_BYTES:
         raise AssayError(
@@ -33,14 +37,22 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
             status=413,
             param="file",
         )
-    return Upload.objects.create(
+    upload = Upload(
         team=principal.team,
         created_by=principal.user,
         kind=import_kind(kind_name).name,
-        file=file,
         file_name=tokens_hidden(file.name or "upload")[:255],
         size=size,
     )
+    storage, name = upload.file.storage, stored_name(upload, upload.file_name)
+    try:
+        with room_for_uploads():
+            upload.file = storage.save(name, file)
+    except AssayError:
+        storage.delete(name)  # the part that there was room for
+        raise
+    upload.save()
+    return upload
 
 
 def upload_known(*, principal: Principal, kind_name: str, file: BinaryIO) -> UploadedSet | None:

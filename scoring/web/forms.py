@@ -10,6 +10,8 @@ from django.db.models import Q
 from django.template.defaultfilters import filesizeformat
 
 from assay.api.principal import Principal
+from assay.errors import AssayError
+from assay.uploads import UnnamedUploadedFile
 from scoring.models import JudgementSet, ScoringModel
 from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.models import rerankers_served
@@ -28,6 +30,14 @@ class FileForm(forms.Form):
         self.fields[
             "file"
         ].help_text = f"CSV, TSV or JSON lines in UTF-8, up to {filesizeformat(settings.UPLOAD_MAX_BYTES)}."
+
+    def clean_file(self) -> UnnamedUploadedFile:
+        file: UnnamedUploadedFile = self.cleaned_data["file"]
+        try:
+            file.check()
+        except AssayError as refusal:
+            raise forms.ValidationError(refusal.message) from refusal
+        return file
 
 
 class SetChoice(forms.ModelChoiceField):

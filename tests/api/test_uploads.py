@@ -15,6 +15,7 @@ from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, Quer
 from scoring.services.retention import retention_apply
 from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, RUN, SubmitJob, Upload, send_file
 from tests.api.schema import check
+from tests.disk import no_file_grows_beyond
 
 HEAD = b"id,text,title,topic\n"
 ROW = b"d1,a text,a title,a topic\n"
@@ -146,6 +147,8 @@ def test_a_cell_of_two_megabytes_is_named_with_its_line(api: APIClient) -> None:
 @pytest.mark.parametrize("content", [b"", b"  \n\n"])
 def test_an_empty_file_is_refused(api: APIClient, content: bytes) -> None:
     assert "empty" in refusal(send_file(api, "document-sets", content), 422, "unreadable_file")["message"]
+    raw = api.post("/api/v1/runs", content, content_type="text/plain; charset=utf-8")
+    assert "empty" in refusal(raw, 422, "unreadable_file")["message"]
 
 
 def test_a_file_with_a_header_only_is_refused(api: APIClient) -> None:
@@ -191,7 +194,7 @@ def test_the_same_file_again_is_offered_as_the_existing_set(api: APIClient, uplo
     assert QuerySet.objects.count() == 1
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 201, "a\x00b"])
+@pytest.mark.parametrize("name", ["", "   ", "\u200e", "x" * 201, "a\x00b"])
 def test_a_bad_name_is_refused(api: APIClient, name: str) -> None:
     response = send_file(api, "document-sets", b"id,text\n1,a\n", name=name)
     assert response.status_code == 422 and response.json()["error"]["param"] == "name"
@@ -361,3 +364,14 @@ def test_lists_take_a_constant_number_of_queries(
         upload("document-sets", b"text\ntext %d\n" % number)
     with django_assert_max_num_queries(3):  # token, its last use, the page
         assert len(api.get("/api/v1/document-sets").json()["results"]) == 8
+
+
+@pytest.mark.parametrize("path", ["document-sets", "document-sets/preview"])
+def test_a_full_disk_is_told_and_keeps_nothing(api: APIClient, path: str) -> None:
+    content = b"id,text\n" + b"".join(b"%d,%s\n" % (n, b"x" * 4096) for n in range(700))
+    with no_file_grows_beyond(1 << 20):
+        sent = send_file(api, path, content), api.post(f"/api/v1/{path}", content, content_type="text/csv")
+    for response in sent:
+        assert "disk is full" in refusal(response, 507, "no_room")["message"]
+    assert not DocumentSet.objects.exists()
+    assert send_file(api, path, content).status_code in (200, 201)
