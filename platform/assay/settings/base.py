@@ -60,6 +60,10 @@ KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
 
+# --- What the platform asks of other hosts (assay.outgoing) -----------------------------------------------------------
+OUTGOING_ALLOWED_HOSTS = env.hosts("OUTGOING_ALLOWED_HOSTS")
+OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
+
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS")

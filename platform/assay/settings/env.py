@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import ipaddress
 import os
 import re
 import secrets as random
@@ -71,6 +72,18 @@ def words(name: str, default: Collection[str] = (), *, required: str | None = No
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def hosts(name: str) -> list[str]:
+    """Names with or without a port, addresses and networks."""
+    entries = words(name)
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_network(entry, strict=False)
+            continue
+        if not re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", entry):
+            raise _refuse(name, entry, "names (host or host:port), addresses or networks (10.1.0.0/16), with commas")
+    return entries
+
+
 def integer(name: str, default: int, *, minimum: int = 0, maximum: int | None = None) -> int:
     value = _raw(name)
     if value is None:
@@ -110,6 +123,17 @@ def folder(name: str, default: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise _refuse(name, str(path), "a folder, not a file")
     return path
+
+
+def file(name: str) -> str:
+    """The absolute path of a file that exists; empty if the variable is not set."""
+    value = _raw(name)
+    if value is None:
+        return ""
+    path = Path(value).expanduser().resolve()
+    if not path.is_file():
+        raise _refuse(name, value, "the path of a file that exists")
+    return str(path)
 
 
 def folders(name: str, default: Collection[Path] = ()) -> list[Path]:

@@ -191,3 +191,12 @@ def test_half_a_pair_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("STORAGE_URL_ACCESS_KEY", "key")
     with pytest.raises(ImproperlyConfigured, match="belong together"):
         env.storage("STORAGE_URL")
+
+
+def test_hosts_are_names_addresses_and_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTGOING_ALLOWED_HOSTS", "hooks.example.org:8443, 10.1.0.0/16,[::1]:8080,::1")
+    assert len(env.hosts("OUTGOING_ALLOWED_HOSTS")) == 4
+    for given in ("https://hooks.example.org", "*", "10.1.0.0/64", "a b"):
+        monkeypatch.setenv("OUTGOING_ALLOWED_HOSTS", given)
+        with pytest.raises(ImproperlyConfigured, match="OUTGOING_ALLOWED_HOSTS is"):
+            env.hosts("OUTGOING_ALLOWED_HOSTS")
