@@ -38,7 +38,7 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
 @dataclass
 class Receiver:
     port: int
-    reply: Reply = reply(200, b"ok")
+    reply: Reply = field(default_factory=lambda: reply(200, b"ok"))
     requests: list[Received] = field(default_factory=list)
 
 
