@@ -13,7 +13,7 @@ from django_filters.fields import IsoDateTimeField
 from scoring.models import Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -99,3 +99,9 @@ class ScoreRequestFilter(CreatedFilter):
 class WorkerFilter(filters.FilterSet):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=WorkerState.choices, label="State")
+
+
+class WebhookDeliveryFilter(CreatedFilter):
+    webhook = filters.UUIDFilter(label="Id of the webhook")
+    event = filters.CharFilter(label="Event, such as job.completed")
+    state = filters.MultipleChoiceFilter(choices=DeliveryState.choices, label="State")

@@ -16,6 +16,7 @@ by check constraint.
     placement   wanted → claimed → loading → warming → ready ⇄ degraded;  any of these → failed → claimed
                 ready | degraded → updating → ready;  ready | degraded → draining → unloaded → wanted
                 any → unknown (its worker is lost) → ready | unloaded
+    delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
 from __future__ import annotations
@@ -143,6 +144,14 @@ class PlacementState(TextChoices):
     UNKNOWN = "unknown", "unknown (worker lost)"
 
 
+class DeliveryState(TextChoices):
+    """Of a message to a webhook; failed: given up."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
 # Serves, and nothing is on its way.
 SETTLED = (PlacementState.READY, PlacementState.DEGRADED)
 # The model answers requests there: while it is updated, the old weights do.
@@ -249,6 +258,11 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         PlacementState.FAILED: _GIVEN_UP - {PlacementState.FAILED} | {PlacementState.CLAIMED, PlacementState.UNLOADED},
         PlacementState.UNKNOWN: frozenset({PlacementState.READY, PlacementState.WANTED, PlacementState.UNLOADED}),
         PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.CLAIMED}),
+    },
+    DeliveryState: {
+        DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),
+        DeliveryState.DELIVERED: frozenset({DeliveryState.PENDING}),
+        DeliveryState.FAILED: frozenset({DeliveryState.PENDING}),
     },
 }
 

@@ -122,9 +122,12 @@ class Outgoing:
         content: bytes = b"",
         headers: Mapping[str, str] | None = None,
         timeout: float,
-        max_bytes: int,
+        max_bytes: int | None,
     ) -> Answer:
-        """``timeout``: seconds for all of it; ``max_bytes``: of the answer's body. Raises OutgoingError."""
+        """``timeout``: seconds for all of it; ``max_bytes``: of the answer's body, None: it is not read at all.
+
+        Any status but a redirection is an answer. Raises OutgoingError.
+        """
         target = parse(url)
         end = time.monotonic() + timeout
         network = _Network(lambda: self._resolved(target), end)
@@ -275,7 +278,7 @@ def _left(end: float) -> float:
     return left
 
 
-def _answer(response: httpcore.Response, target: Target, max_bytes: int) -> Answer:
+def _answer(response: httpcore.Response, target: Target, max_bytes: int | None) -> Answer:
     headers = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in response.headers}
     if 300 <= response.status < 400:
         raise OutgoingError(
@@ -283,6 +286,8 @@ def _answer(response: httpcore.Response, target: Target, max_bytes: int) -> Answ
             f"{target.authority} answered {response.status} and points elsewhere, which is not followed. Give the "
             "address that it points to.",
         )
+    if max_bytes is None:
+        return Answer(response.status, headers, b"")
     if headers.get("content-encoding", "identity") != "identity":
         raise OutgoingError("answer_refused", f"{target.authority} sent a compressed answer, which nobody asked for.")
     content = b""

@@ -15,6 +15,7 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.webhooks import WebhookDeliveryViewSet, WebhookViewSet
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -26,6 +27,8 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
+router.register("webhooks", WebhookViewSet, "api-webhook")
+router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")
 
 urlpatterns = [
     path("rerank", RerankView.as_view(), name="rerank"),

@@ -14,6 +14,7 @@ from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
+from scoring.models.webhook import Webhook, WebhookDelivery, WebhookEvent
 from scoring.models.worker import Worker
 
 __all__ = [
@@ -36,5 +37,8 @@ __all__ = [
     "StageMethod",
     "Transition",
     "Upload",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
     "Worker",
 ]

@@ -10,11 +10,13 @@ from assay.schema import schema_wait
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
 from workers.stop_signals import StopSignals
+from workers.webhooks import WebhookSender
 
 
 class Command(BaseCommand):
     help = (
-        "Take back what dead workers held, end jobs whose chunks have ended. Any number may run; one at a time works."
+        "Take back what dead workers held, end jobs whose chunks have ended, tell webhooks of it. Any number may run; "
+        "one at a time does the rounds."
     )
 
     def handle(self, **options: Any) -> None:
@@ -28,6 +30,9 @@ class Command(BaseCommand):
             pulse_beat("reconciler", data_dir=settings.DATA_DIR)
 
         loop = Loop("reconciler", step, seconds=TICK_SECONDS)
+        webhooks = WebhookSender()
         loop.start()
+        webhooks.start()
         stop.wait()
         loop.stop(timeout=8.0)
+        webhooks.stop(timeout=2.0)
