@@ -94,10 +94,17 @@ class AllowList:
 
 class Outgoing:
     def __init__(
-        self, *, allowed: Iterable[str] = (), ca_file: str = "", resolve: Resolve = socket.getaddrinfo
+        self,
+        *,
+        allowed: Iterable[str] = (),
+        listed_only: bool = False,
+        ca_file: str = "",
+        resolve: Resolve = socket.getaddrinfo,
     ) -> None:
-        """``allowed`` as in OUTGOING_ALLOWED_HOSTS; ``ca_file``: certificates to trust beside the public ones."""
+        """``allowed`` as in OUTGOING_ALLOWED_HOSTS; ``listed_only``: nobody else, be they as public as they like;
+        ``ca_file``: certificates to trust beside the public ones."""
         self._allowed = AllowList(allowed)
+        self._listed_only = listed_only
         self._ca_file = ca_file
         self._resolve = resolve
 
@@ -108,6 +115,8 @@ class Outgoing:
         try:
             found = self._resolve(target.host, target.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):  # a name
+            if self._listed_only and not self._allowed.may_have(target.host, target.port):
+                raise _unlisted(target) from None
             if target.scheme == "http" and not self._allowed.may_have(target.host, target.port):
                 raise _plain(target) from None
             return target
@@ -163,6 +172,8 @@ class Outgoing:
         for address in addresses:
             if self._allowed.has_address(address) or (by_name and not is_special(address)):
                 continue
+            if self._listed_only:
+                raise _unlisted(target)
             if not is_public(address):
                 raise OutgoingError(
                     "forbidden_address",
@@ -173,9 +184,9 @@ class Outgoing:
                 raise _plain(target)
 
 
-def outgoing() -> Outgoing:
+def outgoing(*, listed_only: bool = False) -> Outgoing:
     """As the settings say."""
-    return Outgoing(allowed=settings.OUTGOING_ALLOWED_HOSTS, ca_file=settings.OUTGOING_CA_FILE)
+    return Outgoing(allowed=settings.OUTGOING_ALLOWED_HOSTS, listed_only=listed_only, ca_file=settings.OUTGOING_CA_FILE)
 
 
 def parse(url: str) -> Target:
@@ -324,6 +335,14 @@ def _is_ipv6(host: str) -> bool:
 def _name_and_port(entry: str) -> tuple[str, int | None]:
     target = parse(f"https://{entry}")
     return target.host, urlsplit(f"https://{entry}").port
+
+
+def _unlisted(target: Target) -> OutgoingError:
+    return OutgoingError(
+        "forbidden_address",
+        f"{target.authority} is not listed in OUTGOING_ALLOWED_HOSTS; have the operator list it, or give a host that "
+        "is.",
+    )
 
 
 def _plain(target: Target) -> OutgoingError:

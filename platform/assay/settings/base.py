@@ -63,6 +63,7 @@ TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
 # --- What the platform asks of other hosts (assay.outgoing) -----------------------------------------------------------
 OUTGOING_ALLOWED_HOSTS = env.hosts("OUTGOING_ALLOWED_HOSTS")
 OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
+REMOTE_CREDENTIALS = env.credentials("REMOTE_CREDENTIALS")
 WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
 
 # --- Django ----------------------------------------------------------------------------------------------------------

@@ -217,6 +217,18 @@ def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
     return pairs
 
 
+def credentials(name: str) -> dict[str, tuple[str, str]]:
+    """Host and secret by name, from ``name@host=secret`` pairs, separated by commas or lines."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in re.split(r"[,\n]", _raw_or_file(name) or ""):
+        form = re.fullmatch(r"([\w-]{1,64})@([a-z0-9._:\[\]-]+)=(\S+)", part.strip(), re.ASCII)
+        if part.strip() and (form is None or form[1] in found):
+            raise ImproperlyConfigured(f"{name} must be pairs such as cohere@api.cohere.com=<secret>, no name twice.")
+        if form is not None:
+            found[form[1]] = (form[2], form[3])
+    return found
+
+
 def postgres(address: str) -> dict[str, Any]:
     """The parts of a PostgreSQL URL as Django wants them; the query's members become connection options."""
     parts = urlsplit(address)
