@@ -22,8 +22,8 @@ from django.db import connection
 SECONDS = 3.0
 FILL = """
 INSERT INTO scoring_chunk (job_id, stage_id, index, query_start, query_count, document_start, document_count, state,
-    attempts, cause, error, raw_scores, scores, document_positions, statuses, report)
-SELECT s.job_id, s.id, n, 0, 1, n * 48, 48, 'pending', 0, '', '', '', '', '', '', '{}'
+    attempts, cause, error, failed_pairs, pair_count, raw_scores, scores, document_positions, statuses, report)
+SELECT s.job_id, s.id, n, 0, 1, n * 48, 48, 'pending', 0, '', '', 0, 0, '', '', '', '', '{}'
 FROM scoring_stage s, generate_series(0, %s - 1) n
 """
 

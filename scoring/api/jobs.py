@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from django.db.models import QuerySet as Rows
 from django.http import StreamingHttpResponse
@@ -31,8 +29,6 @@ from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
 from scoring.selectors.jobs import job_stage, jobs_of, previous_ranks, ranked_documents_of, results_of
 from scoring.services.jobs import job_submit
 from scoring.states import JobState
-
-LINES_PER_PART: Final = 200
 
 
 class QueryOrder(Pagination):
@@ -122,7 +118,7 @@ class JobViewSet(JobControlViewSet):
 
     @extend_schema(
         summary="Download all rankings as a file",
-        description="CSV for spreadsheets (cells that look like formulas are quoted), JSON lines, or a TREC run.",
+        description="CSV for spreadsheets (no cell is a formula), JSON lines, Parquet or a TREC run.",
         parameters=[shapes.ExportQuerySerializer],
         responses={(200, content_type.partition(";")[0]): OpenApiTypes.STR for _, content_type, _ in EXPORTS.values()}
         | shapes.refusals(*READ, 404, 409, 422),
@@ -135,10 +131,10 @@ class JobViewSet(JobControlViewSet):
             message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
             raise AssayError("job_not_ended", message, status=409)
         stage = job_stage(job, query.get("stage"))
-        lines, content_type, file_name = export_of(stage, query["format"])
+        parts, content_type, file_name = export_of(stage, query["format"])
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
         place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-        return StreamingHttpResponse(_joined(lines), content_type=content_type, headers=place)
+        return StreamingHttpResponse(parts, content_type=content_type, headers=place)
 
     @operation(
         "Measure a job against judgements",
@@ -159,9 +155,3 @@ class JobViewSet(JobControlViewSet):
     def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:
         """The team's set that ``fields`` name."""
         return team_set(self.principal, model, fields[param], param=param, noun=param.replace("_", " "))
-
-
-def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """Every part costs the server a hand-over, whatever its size."""
-    while part := "".join(itertools.islice(lines, LINES_PER_PART)):
-        yield part

@@ -218,9 +218,9 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        lines, content_type, file_name = export_of(stage_or_404(request, job), export_format)
+        parts, content_type, file_name = export_of(stage_or_404(request, job), export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
-        response = StreamingHttpResponse(lines, content_type=content_type)
+        response = StreamingHttpResponse(parts, content_type=content_type)
         response["Content-Disposition"] = f'attachment; filename="{file_name}"'
         return response
 

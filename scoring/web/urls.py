@@ -41,7 +41,7 @@ urlpatterns = [
     path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
     re_path(
-        r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|trec)/$",
+        r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|parquet|trec)/$",
         job_page.JobExportView.as_view(),
         name="job_export",
     ),

@@ -14,6 +14,7 @@ import ir_measures
 import pytest
 from django.utils import timezone
 from ir_measures import RR, nDCG
+from pyarrow import parquet
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -189,6 +190,19 @@ def test_the_csv_guards_against_formulas(api: APIClient, ended: Job) -> None:
 def test_json_lines_are_exported_as_they_are(api: APIClient, ended: Job) -> None:
     rows = [json.loads(line) for line in body_of(get(api, ended, "/export", format="jsonl")).splitlines()]
     assert len(rows) == 140 and rows[0]["title"] == "=SUM(0)" and rows[69]["score"] is None
+
+
+def test_parquet_holds_the_stored_scores_in_typed_columns(api: APIClient, ended: Job) -> None:
+    response = get(api, ended, "/export", format="parquet")
+    assert response["Content-Disposition"].endswith('.parquet"')
+    table = parquet.read_table(io.BytesIO(b"".join(response.streaming_content)))
+    assert [str(table.schema.field(name).type) for name in ("rank", "raw_score", "text")] == [
+        "int32",
+        "float",
+        "string",
+    ]
+    rows = [json.loads(line) for line in body_of(get(api, ended, "/export", format="jsonl")).splitlines()]
+    assert table.to_pylist() == rows
 
 
 def test_the_evaluation_is_what_ir_measures_says_of_the_exported_run(
