@@ -16,7 +16,7 @@ from audit.services import verbs_known
 from scoring.models import Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -122,3 +122,9 @@ class AuditEventFilter(filters.FilterSet):
     request_id = filters.CharFilter(label="Id of the request")
     at_or_after = MomentFilter("at", "gte", label="At or after (ISO 8601)")
     before = MomentFilter("at", "lt", label="Before (ISO 8601)")
+
+
+class WebhookDeliveryFilter(CreatedFilter):
+    webhook = filters.UUIDFilter(label="Id of the webhook")
+    event = filters.CharFilter(label="Event, such as job.completed")
+    state = filters.MultipleChoiceFilter(choices=DeliveryState.choices, label="State")

@@ -16,8 +16,9 @@ by check constraint.
     placement   wanted → claimed → loading → warming → ready ⇄ degraded;  any of these → failed → claimed
                 ready | degraded → updating → ready;  ready | degraded → draining → unloaded → wanted
                 any → unknown (its worker is lost) → ready | unloaded
-    batch   validating → in_progress → finalizing → completed | expired;  validating → failed
-            validating | in_progress → cancelling → cancelled
+    batch       validating → in_progress → finalizing → completed | expired;  validating → failed
+                validating | in_progress → cancelling → cancelled
+    delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
 from __future__ import annotations
@@ -143,6 +144,14 @@ class PlacementState(TextChoices):
     UNLOADED = "unloaded"
     FAILED = "failed"
     UNKNOWN = "unknown", "unknown (worker lost)"
+
+
+class DeliveryState(TextChoices):
+    """Of a message to a webhook; failed: given up."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
 
 
 # Serves, and nothing is on its way.
@@ -284,6 +293,11 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         BatchState.IN_PROGRESS: frozenset({BatchState.FINALIZING, BatchState.CANCELLING}),
         BatchState.FINALIZING: frozenset({BatchState.COMPLETED, BatchState.EXPIRED}),
         BatchState.CANCELLING: frozenset({BatchState.CANCELLED}),
+    },
+    DeliveryState: {
+        DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),
+        DeliveryState.DELIVERED: frozenset({DeliveryState.PENDING}),
+        DeliveryState.FAILED: frozenset({DeliveryState.PENDING}),
     },
 }
 

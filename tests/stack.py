@@ -112,8 +112,14 @@ def stack() -> Iterator[Stack]:
     manage(environment, "migrate", "--verbosity=0")
     manage(environment, "createsuperuser", "--noinput", "--username=admin", "--email=admin@example.org")
     token = manage(environment, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
+    port = free_port()
+    # Its models may be computed by itself as by a server elsewhere.
+    environment |= {
+        "OUTGOING_ALLOWED_HOSTS": "127.0.0.1",
+        "REMOTE_CREDENTIALS": f"itself@127.0.0.1:{port}={token}",
+    }
     with (
-        Platform(data_dir, "127.0.0.1", free_port(), environment=environment, backoff=AT_ONCE) as platform,
+        Platform(data_dir, "127.0.0.1", port, environment=environment, backoff=AT_ONCE) as platform,
         httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {token}"}, timeout=120) as client,
     ):
         platform.wait_until_ready()

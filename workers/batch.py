@@ -38,6 +38,7 @@ from workers.engine.errors import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop
+from workers.remote.connection import RemoteUnavailable
 from workers.retrieval import Retriever, retrieval_report
 
 if TYPE_CHECKING:  # importing it brings torch in
@@ -242,7 +243,10 @@ class Batch:
         started = time.monotonic()
         task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
         request = replace(task.request, progressed=hand.progressed)
-        output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
+        try:
+            output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
+        except RemoteUnavailable as error:
+            raise ModelUnavailable(str(error)) from error
         seconds = time.monotonic() - started
         return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
 

@@ -40,14 +40,16 @@ from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
 from workers.memory_need import MemoryNeeds
+from workers.remote.spec import RemoteSpec
+from workers.remote.troubles import troubles_note
 from workers.self_tests import self_test_next
 from workers.sources import SourceError, model_spec
 from workers.usage import Usage
 from workers.waiters import Failure, Waiters
 
 if TYPE_CHECKING:  # importing it brings torch in
-    from workers.engine import Engine
     from workers.engine.token_reader import TokenReader
+    from workers.remote.engine import EngineWithRemotes
 
 BUSY_SECONDS: Final = 1.0  # while something is on its way here, or in use
 WAITING_SECONDS: Final = 3.0  # while a replica waits for room
@@ -61,7 +63,12 @@ Answer = TypeVar("Answer")
 
 class Host:
     def __init__(
-        self, *, engine: Engine, worker: Worker, changed: Callable[[], None], memory: DeviceMemory | None = None
+        self,
+        *,
+        engine: EngineWithRemotes,
+        worker: Worker,
+        changed: Callable[[], None],
+        memory: DeviceMemory | None = None,
     ) -> None:
         """``changed`` is called after every load, good or bad. Without ``memory``: the worker's device's."""
         self.worker = worker
@@ -83,7 +90,7 @@ class Host:
         self._claimant = Claimant(
             worker=worker, memory=self.memory, needs=self._needs, busy=self.usage.busy, evict=self._evict
         )
-        self._waiters = Waiters(worker=worker, held=self._held)
+        self._waiters = Waiters(worker=worker, held=self._held, shut=engine.shut)
         self._draining: dict[uuid.UUID, float] = {}  # since time.monotonic()
         self._pause = BUSY_SECONDS
         self._loop = Loop("host", self._step, seconds=lambda: self._pause)
@@ -148,6 +155,7 @@ class Host:
         if not self._is_held_back:
             self._ask(waiting, needed)
         mine, unclaimed = self._rows()
+        troubles_note(self._engine, self._held, mine)
         loaded = any(self._follow(placement, mine) for placement in mine)
         if not loaded and not self._is_held_back:
             loaded = any(self._take(placement, mine) for placement in by_urgency(unclaimed))
@@ -311,6 +319,8 @@ class Host:
         """The canary of one idle model. True: look at the rows again, it may have to be read anew."""
         for placement in mine:
             held = self._held.get(placement.model_id)
+            if held and isinstance(held.spec, RemoteSpec):
+                continue  # its endpoint bills each call, and tells of itself by the calls that are made
             settled = placement.state in SETTLED and placement.present
             idle = placement.model_id not in self.usage.busy()
             if held and settled and idle and held.serves(placement.model) and self._canary.due(placement.model_id):

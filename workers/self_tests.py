@@ -65,7 +65,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "execution": info.execution,
         "dtype": info.dtype,
         "device": info.device,
-        "max_length": info.max_length,
+        "max_length": info.max_length or None,  # of a remote model nobody knows
         "scale": info.scale,
         "weight_bytes": info.weight_bytes,
         "load_seconds": round(info.load_seconds, 3),

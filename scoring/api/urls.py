@@ -27,6 +27,7 @@ from scoring.api.sglang import V1ScoreView
 from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
 from scoring.api.tokens import DetokenizeView, TokenizeView
 from scoring.api.usage import UsageView
+from scoring.api.webhooks import WebhookDeliveryViewSet, WebhookViewSet
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -40,6 +41,8 @@ router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("webhooks", WebhookViewSet, "api-webhook")
+router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")
 
 urlpatterns = [
     path("rerank", RootRerankView.as_view(), name="rerank"),

@@ -18,6 +18,7 @@ from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
+from scoring.models.webhook import Webhook, WebhookDelivery, WebhookEvent
 from scoring.models.worker import Worker
 
 __all__ = [
@@ -47,5 +48,8 @@ __all__ = [
     "Usage",
     "UsageClosing",
     "UsageSource",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
     "Worker",
 ]

@@ -86,7 +86,10 @@ def _unplaced(model: ScoringModel) -> Waiting | None:
     """Why no worker can score by ``model`` now; None if one can."""
     here = Q(worker=None) | Q(worker__in=workers_alive())
     rows = list(Placement.objects.filter(here, model=model, present=True).select_related("worker"))
-    if any(row.state in SERVING for row in rows):
+    if serving := [row for row in rows if row.state in SERVING]:
+        if model.is_remote and all(row.state == PlacementState.DEGRADED for row in serving):
+            why = serving[0].cause.rstrip(".")
+            return Waiting("remote_unavailable", why[:1].lower() + why[1:])
         return None
     if loading := next((row for row in rows if row.worker and row.state in COMING), None):
         return Waiting("model_loading", f"model '{model.name}' is being loaded on {loading.worker}")

@@ -21,6 +21,7 @@ from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
 from scoring.services.placements import placements_retry
+from scoring.services.remote_models import remote_check
 from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import ModelState
 
@@ -29,11 +30,11 @@ MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
     (
-        "source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "positive_class",
-        "weights", "self_test_mode",
+        "source", "gguf_file", "engine", "endpoint", "remote_model", "kind", "device", "dtype", "max_length",
+        "template", "labels", "positive_class", "weights", "self_test_mode",
     )
 )  # fmt: skip
-FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
+FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential"}
 PLACING: Final = frozenset(("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy"))
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | PLACING | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
@@ -51,7 +52,12 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
         with transaction.atomic():
             model.save(force_insert=True)
             transition_record(model, "", ModelState.REGISTERED, actor=principal.label, reason="registered").save()
-            audit_record(verb="model.registered", principal=principal, target=model, detail={"source": model.source})
+            audit_record(
+                verb="model.registered",
+                principal=principal,
+                target=model,
+                detail={"source": model.source or model.engine},
+            )
             transaction.on_commit(dispatch.workers_wake)
     except IntegrityError as error:
         raise _taken(model) from error
@@ -226,6 +232,7 @@ def model_check(model: ScoringModel) -> None:
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise _invalid(name, f"'{name}' is {getattr(model, name)!r}: {messages[0]}") from error
+    remote_check(model)
     least, most = model.replicas_at_least, model.max_replicas
     if most is not None and most < max(least, 1):
         raise _invalid(

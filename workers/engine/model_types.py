@@ -27,6 +27,7 @@ class Scale(StrEnum):
     MAXSIM = "maxsim"
     LOGIT = "logit"  # no activation
     PROBABILITY = "probability"
+    RELEVANCE = "relevance"  # as a remote engine gives it
 
 
 @dataclass(frozen=True, slots=True)

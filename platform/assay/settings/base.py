@@ -64,6 +64,12 @@ UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
 KEEP_CHUNK_SCORES_DAYS = env.integer("KEEP_CHUNK_SCORES_DAYS", 30)  # 0: for ever
 
+# --- What the platform asks of other hosts (assay.outgoing) -----------------------------------------------------------
+OUTGOING_ALLOWED_HOSTS = env.hosts("OUTGOING_ALLOWED_HOSTS")
+OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
+REMOTE_CREDENTIALS = env.credentials("REMOTE_CREDENTIALS")
+WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
+
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import ipaddress
 import os
 import re
 import secrets as random
@@ -72,6 +73,18 @@ def words(name: str, default: Collection[str] = (), *, required: str | None = No
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def hosts(name: str) -> list[str]:
+    """Names with or without a port, addresses and networks."""
+    entries = words(name)
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_network(entry, strict=False)
+            continue
+        if not re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", entry):
+            raise _refuse(name, entry, "names (host or host:port), addresses or networks (10.1.0.0/16), with commas")
+    return entries
+
+
 def integer(name: str, default: int, *, minimum: int = 0, maximum: int | None = None) -> int:
     value = _raw(name)
     if value is None:
@@ -111,6 +124,17 @@ def folder(name: str, default: Path) -> Path:
     if path.exists() and not path.is_dir():
         raise _refuse(name, str(path), "a folder, not a file")
     return path
+
+
+def file(name: str) -> str:
+    """The absolute path of a file that exists; empty if the variable is not set."""
+    value = _raw(name)
+    if value is None:
+        return ""
+    path = Path(value).expanduser().resolve()
+    if not path.is_file():
+        raise _refuse(name, value, "the path of a file that exists")
+    return str(path)
 
 
 def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
@@ -201,6 +225,18 @@ def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
             )
         pairs[int(number)] = pepper
     return pairs
+
+
+def credentials(name: str) -> dict[str, tuple[str, str]]:
+    """Host and secret by name, from ``name@host=secret`` pairs, separated by commas or lines."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in re.split(r"[,\n]", _raw_or_file(name) or ""):
+        form = re.fullmatch(r"([\w-]{1,64})@([a-z0-9._:\[\]-]+)=(\S+)", part.strip(), re.ASCII)
+        if part.strip() and (form is None or form[1] in found):
+            raise ImproperlyConfigured(f"{name} must be pairs such as cohere@api.cohere.com=<secret>, no name twice.")
+        if form is not None:
+            found[form[1]] = (form[2], form[3])
+    return found
 
 
 def postgres(address: str) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from workers.line_runner import LineRunner
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
 from workers.stop_signals import StopSignals
+from workers.webhooks import WebhookSender
 
 
 class Command(BaseCommand):
     help = (
-        "Take back what dead workers held, end jobs whose chunks have ended, answer request batches. Any number may "
-        "run; of the rounds, one at a time works."
+        "Take back what dead workers held, end jobs, answer request batches, tell webhooks. Any "
+        "number may run; of the rounds, one at a time works."
     )
 
     def handle(self, **options: Any) -> None:
@@ -42,10 +43,10 @@ class Command(BaseCommand):
             return True
 
         ear = Loop("wake-ups", listen, seconds=TICK_SECONDS)
-        lines = LineRunner()
-        for each in (loop, ear, lines):
+        lines, webhooks = LineRunner(), WebhookSender()
+        for each in (loop, ear, lines, webhooks):
             each.start()
         stop.wait()
         ear.stop()
-        for part in (lines, loop):
-            part.stop(timeout=4.0)
+        for part in (lines, loop, webhooks):
+            part.stop(timeout=3.0)
