@@ -41,7 +41,8 @@ def batch_file_store(*, principal: Principal, file: File[Any]) -> BatchFile:
 
 def batch_file_of(team: Team, public_id: str, *, param: str | None = None) -> BatchFile:
     """The team's file. Raises AssayError 404: another team's is not found."""
-    found = BatchFile.objects.for_team(team).filter(pk=pk_of(public_id, "file-")).first()
+    pk = pk_of(public_id, "file-")
+    found = BatchFile.objects.for_team(team).filter(pk=pk).first() if pk else None
     if found is None:
         raise AssayError("not_found", f"There is no file {public_id[:80]!r} in your team.", status=404, param=param)
     return found

@@ -64,7 +64,8 @@ def batch_create(
 
 def batch_of(team: Team, public_id: str) -> RequestBatch:
     """The team's batch. Raises AssayError 404: another team's is not found."""
-    found = RequestBatch.objects.for_team(team).filter(pk=pk_of(public_id, "batch_")).first()
+    pk = pk_of(public_id, "batch_")
+    found = RequestBatch.objects.for_team(team).filter(pk=pk).first() if pk else None
     if found is None:
         raise AssayError("not_found", f"There is no batch {public_id[:80]!r} in your team.", status=404)
     return found
