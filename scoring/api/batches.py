@@ -59,16 +59,16 @@ class NewBatchSerializer(StrictSerializer):
     metadata = MetadataField(required=False, allow_null=True)
 
 
-class ProblemSerializer(serializers.Serializer[Any]):
+class BatchProblemSerializer(serializers.Serializer[Any]):
     code = serializers.CharField()
     message = serializers.CharField()
     param = serializers.CharField(allow_null=True)
     line = serializers.IntegerField(allow_null=True)
 
 
-class ProblemsSerializer(serializers.Serializer[Any]):
+class BatchProblemsSerializer(serializers.Serializer[Any]):
     object = serializers.CharField()
-    data = ProblemSerializer(many=True)  # type: ignore[assignment]
+    data = BatchProblemSerializer(many=True)  # type: ignore[assignment]
 
 
 class RequestCountsSerializer(serializers.Serializer[Any]):
@@ -81,7 +81,7 @@ class BatchSerializer(serializers.Serializer[Any]):
     id = serializers.CharField()
     object = serializers.CharField()
     endpoint = serializers.CharField()
-    errors = ProblemsSerializer(allow_null=True)  # type: ignore[assignment]
+    errors = BatchProblemsSerializer(allow_null=True)  # type: ignore[assignment]
     input_file_id = serializers.CharField()
     completion_window = serializers.CharField()
     status = state_field(BatchState)()

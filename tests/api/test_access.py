@@ -32,7 +32,13 @@ def scope_of(method: str, path: str) -> str:
 
 
 def address(path: str) -> str:
-    return path.replace("{id}", str(uuid.uuid4())).replace("{name}", "nobody").replace("{public_id}", "nobody")
+    return (
+        path.replace("{id}", str(uuid.uuid4()))
+        .replace("{name}", "nobody")
+        .replace("{public_id}", "nobody")
+        .replace("{file_id}", "x")
+        .replace("{batch_id}", "x")
+    )
 
 
 def send(client: APIClient, method: str, path: str) -> Any:

@@ -21,9 +21,25 @@ from rest_framework.test import APIClient
 
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, Role
-from accounts.services import token_create
+from accounts.services import principal_of_user, token_create
 from audit.models import AuditEvent
-from scoring.models import DocumentSet, Job, JudgementSet, QuerySet, RunSet, ScoreRequest, Upload
+from scoring.models import (
+    BatchFile,
+    DocumentSet,
+    Job,
+    JudgementSet,
+    QuerySet,
+    RequestBatch,
+    RunSet,
+    ScoreRequest,
+    Upload,
+    Webhook,
+    WebhookDelivery,
+)
+from scoring.services.batch_files import batch_file_store
+from scoring.services.request_batches import batch_create
+from scoring.services.webhook_deliveries import webhook_test
+from scoring.services.webhooks import webhook_create
 from scoring.web.set_kinds import SET_KINDS
 from tests.api.schema import document
 from tests.web import factories
@@ -46,11 +62,18 @@ OWNED = {
     "api/v1/score-requests/": "request",
     "score-requests/": "request",
     "api/v1/tokens/": "token",
+    "api/v1/webhooks/": "webhook",
+    "api/v1/webhook-deliveries/": "delivery",
+    "v1/files/": "file",
+    "v1/batches/": "batch",
     "<set_kind:kind>/upload/": "upload",
     "<set_kind:kind>/": "set",
 }
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
-TABLES = (Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken)
+TABLES = (
+    *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
+    *(Webhook, WebhookDelivery, BatchFile, RequestBatch),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +120,18 @@ def owned(analyst: User, team: Team) -> Owned:
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
     token, _ = token_create(team=team, name="theirs", scopes=["score"])
+    principal = principal_of_user(analyst)
+    webhook, _ = webhook_create(principal=principal, url="https://hooks.example.org/", events=["job.completed"])
+    delivery = webhook_test(webhook=webhook)
+    file = batch_file_store(principal=principal, file=ContentFile(b"{}\n", name="requests.jsonl"))
+    batch = batch_create(principal=principal, endpoint="/v1/rerank", input_file=file, metadata=None)
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
-    rows: dict[str, Model] = {"job": job, "request": request, "upload": upload, **sets}
-    return Owned({name: row.pk for name, row in rows.items()} | {"token": token.public_id}, analyst)
+    rows: dict[str, Model] = {
+        **{"job": job, "request": request, "upload": upload, "webhook": webhook, "delivery": delivery},
+        **sets,
+    }
+    public = {"token": token.public_id, "file": file.public_id, "batch": batch.public_id}
+    return Owned({name: row.pk for name, row in rows.items()} | public, analyst)
 
 
 @pytest.fixture
@@ -129,7 +161,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     kinds = {"set": list(SET_KINDS), "upload": ["document-sets"]}
     for kind in kinds.get(what, [what]):
         values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
-        values["public_id"] = values["pk"]
+        values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
@@ -175,7 +207,10 @@ NAMED = {
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
 }
 # Filters: a foreign id is like any other that no row of the team has.
-FILTERS = {("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")}
+FILTERS = {
+    *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
+    ("get", "/api/v1/webhook-deliveries", "webhook"),
+}
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
 
 
@@ -224,13 +259,15 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
         assert (error["code"], re.sub(r"\[\d+\]", "", error["param"])) == ("not_found", field)
+    line = {"input_file_id": owned.ids["file"], "endpoint": "/v1/rerank", "completion_window": "24h"}
+    assert client.post("/v1/batches", line).json()["error"]["param"] == "input_file_id"
     assert Job.objects.filter(team=Membership.objects.get(user=stranger).team).count() == 1
 
 
-@pytest.mark.parametrize("name", sorted(name for _, _, name in FILTERS))
-def test_a_filter_by_another_teams_id_finds_nothing(name: str, owned: Owned, stranger: User) -> None:
-    value = owned.ids[ROWS.get(name, "job")]
-    answer = clients(stranger)[True].get("/api/v1/jobs", {name: value})
+@pytest.mark.parametrize(("path", "name"), sorted((path, name) for _, path, name in FILTERS))
+def test_a_filter_by_another_teams_id_finds_nothing(path: str, name: str, owned: Owned, stranger: User) -> None:
+    value = owned.ids[ROWS.get(name, name if name in owned.ids else "job")]
+    answer = clients(stranger)[True].get(path, {name: value})
     assert answer.status_code == 200 and answer.json()["results"] == []
 
 
