@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
 
+from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import Scope
 from accounts.services import principal_in_team, token_change, token_create, token_revoke
@@ -20,7 +21,7 @@ from accounts.token_limits import checked_limits, own_rights_check
 from assay.errors import AssayError
 from audit.services import audit_record
 
-LIMITS = ("name", "scopes", "allowed_models", "allowed_networks", "expires_at")
+LIMITS = ("name", "scopes", "allowed_models", "allowed_networks", "expires_at", *Quota.values)
 
 admin.site.unregister(User)
 

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
 from accounts.selectors import token_found
@@ -40,17 +41,19 @@ def token_create(
     expires_at: datetime | None = None,
     allowed_models: Collection[str] = (),
     allowed_networks: Sequence[str] = (),
+    **quotas: int | None,
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which exists nowhere else from now on.
 
     Give the ``principal`` of a request, or the user who makes it (None: the platform itself, bound by nothing). No
-    models or networks: all of them.
+    models or networks: all of them. ``quotas`` by the names of ``Quota``; those not given have no limit.
 
     Raises AssayError 422 for limits that cannot be, 403 ``exceeds_own_rights`` for more than the maker has.
     """
     if principal is None and created_by is not None:
         principal = principal_in_team(created_by, team)
-    limits = {"name": name, "scopes": scopes, "expires_at": expires_at}
+    limits: dict[str, Any] = {"name": name, "scopes": scopes, "expires_at": expires_at}
+    limits |= dict.fromkeys(Quota.values) | quotas
     fields = checked_limits({**limits, "allowed_models": allowed_models, "allowed_networks": allowed_networks})
     if principal is not None:
         own_rights_check(principal, fields)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
 from django.utils import timezone
 
+from accounts.limits import Quota
 from accounts.models import ApiToken
 from accounts.scopes import ALL_SCOPES
 from assay.api.principal import Principal
@@ -19,6 +20,7 @@ from assay.token_form import tokens_hidden
 
 MOST_ENTRIES: Final = 100
 MAX_NAME: Final = 100
+MOST_OF_A_QUOTA: Final = 2**31 - 1
 MODEL_NAME: Final = re.compile(r"[-\w]{1,64}")
 Network = IPv4Network | IPv6Network
 
@@ -44,6 +46,10 @@ def own_rights_check(principal: Principal, given: dict[str, Any]) -> None:
         excess = [network for network in networks if not _is_inside(network, own.allowed_networks)]
         if excess := excess or ([] if networks else ["every network"]):
             _refuse_excess(principal, "allowed_networks", excess, own.allowed_networks)
+    for quota in Quota:
+        limit, asked = getattr(own, quota), given.get(quota)
+        if limit is not None and quota in given and (asked is None or asked > limit):
+            _refuse_excess(principal, quota, ["no limit" if asked is None else f"{asked:,}"], [f"{limit:,}"])
     if own.expires_at and "expires_at" in given:
         until = given["expires_at"]
         if until is None or until > own.expires_at:
@@ -99,12 +105,23 @@ def _checked_expiry(expires_at: datetime | None) -> datetime | None:
     return expires_at
 
 
+def _checked_quota(quota: Quota) -> Callable[[int | None], int | None]:
+    def check(limit: int | None) -> int | None:
+        if limit is not None and not 0 <= limit <= MOST_OF_A_QUOTA:
+            message = f"{quota} is {limit:,}; give 0 to {MOST_OF_A_QUOTA:,}, or null for no limit."
+            raise _invalid("bad_quota", message, quota)
+        return limit
+
+    return check
+
+
 CHECKS: Final[dict[str, Any]] = {
     "name": _checked_name,
     "scopes": _checked_scopes,
     "allowed_models": _checked_models,
     "allowed_networks": _checked_networks,
     "expires_at": _checked_expiry,
+    **{quota.value: _checked_quota(quota) for quota in Quota},
 }
 
 

@@ -15,13 +15,20 @@ from rest_framework.response import Response
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from accounts.services import token_change, token_create, token_revoke
-from assay.api.serializers import StrictSerializer, TextField
+from accounts.token_limits import MOST_OF_A_QUOTA
+from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
 from scoring.api.openapi import BODY, LISTED, READ, operation
 from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
 from scoring.filters import TokenFilter
 from scoring.models import ScoringModel
+
+
+def quota_field(what: str) -> serializers.IntegerField:
+    return StrictIntegerField(
+        default=None, allow_null=True, min_value=0, max_value=MOST_OF_A_QUOTA, help_text=f"{what}; null: no limit"
+    )
 
 
 class TokenWriteSerializer(StrictSerializer):
@@ -34,6 +41,10 @@ class TokenWriteSerializer(StrictSerializer):
         child=TextField(), default=list, help_text="The only networks that it may be used from; empty: all"
     )
     expires_at = serializers.DateTimeField(default=None, allow_null=True, help_text="null: never")
+    requests_per_minute = quota_field("Synchronous requests")
+    documents_per_day = quota_field("Documents scored synchronously")
+    requests_in_flight = quota_field("Synchronous requests at once")
+    open_pairs = quota_field("Pairs of jobs that have not ended")
 
     def validate_allowed_models(self, names: list[str]) -> list[str]:
         """A misspelt name would make a token that may use nothing, and nobody would see why."""
@@ -52,6 +63,10 @@ class TokenSerializer(serializers.Serializer[Any]):
     scopes = serializers.ListField(child=serializers.CharField())
     allowed_models = serializers.ListField(child=serializers.CharField())
     allowed_networks = serializers.ListField(child=serializers.CharField())
+    requests_per_minute = serializers.IntegerField(allow_null=True)
+    documents_per_day = serializers.IntegerField(allow_null=True)
+    requests_in_flight = serializers.IntegerField(allow_null=True)
+    open_pairs = serializers.IntegerField(allow_null=True)
     enabled = serializers.BooleanField(help_text="false: revoked, for good")
     created_by = serializers.CharField(source="created_by.username", default=None, allow_null=True)
     created_at = serializers.DateTimeField()
@@ -70,6 +85,10 @@ TOKEN: Final[dict[str, Any]] = {
     "scopes": ["score"],
     "allowed_models": ["minilm"],
     "allowed_networks": ["10.0.0.0/8"],
+    "requests_per_minute": 600,
+    "documents_per_day": None,
+    "requests_in_flight": 8,
+    "open_pairs": None,
     "enabled": True,
     "created_by": "ada",
     "created_at": "2026-11-29T20:00:00Z",

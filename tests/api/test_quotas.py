@@ -178,3 +178,17 @@ def test_pairs_of_open_jobs_are_a_quota_of_the_token_and_the_team(
     token.save()
     assert api.post("/api/v1/jobs", body).status_code == 201
     assert api.post("/api/v1/jobs", body).json()["error"]["of"] == "token"
+
+
+def test_quotas_are_given_with_a_token_and_bound_those_that_it_makes(api: APIClient, team: Team) -> None:
+    made = api.post("/api/v1/tokens", {"name": "shop", "scopes": ["score", "admin"], "requests_per_minute": 60}).json()
+    assert (made["requests_per_minute"], made["documents_per_day"]) == (60, None)
+    shop = APIClient(headers={"Authorization": f"Bearer {made['secret']}"})
+    for asked in ({}, {"requests_per_minute": 61}):
+        error = shop.post("/api/v1/tokens", {"name": "more", "scopes": ["score"], **asked}).json()["error"]
+        assert (error["code"], error["param"]) == ("exceeds_own_rights", "requests_per_minute")
+    address = f"/api/v1/tokens/{made['id']}"
+    assert shop.patch(address, {"requests_per_minute": None}).status_code == 403
+    assert api.patch(address, {"requests_per_minute": 2**31}).json()["error"]["param"] == "requests_per_minute"
+    changed = api.patch(address, {"requests_per_minute": None, "open_pairs": 5}).json()
+    assert (changed["requests_per_minute"], changed["open_pairs"]) == (None, 5)
