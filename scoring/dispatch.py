@@ -32,6 +32,7 @@ MODEL_QUEUES: Final = "m."
 IN_FLIGHT: Final = "assay:in-flight:"
 ANSWER_TASK: Final = "workers.answer"
 WAKE_TASK: Final = "workers.wake"
+RECONCILER_WAKE: Final = "assay:reconciler:wake"
 ACK_SECONDS: Final = 0.75
 REPLY_TTL_SECONDS: Final = 60
 IN_FLIGHT_TTL_SECONDS: Final = 900  # longer than any caller may wait; each entry ends by its own deadline before
@@ -90,14 +91,39 @@ def clock() -> float:
     return _seconds(connection().time())
 
 
-def workers_wake() -> bool:
-    """Tell the workers that there is work. Losing this costs seconds, never a result: they also poll the database."""
+def workers_wake(only: Collection[uuid.UUID] | None = None) -> bool:
+    """Tell the workers that there is work: one of them, who tells of it by leasing, or each of ``only``.
+
+    Losing this costs seconds, never a result: they also poll the database.
+    """
     try:
-        app.send_task(WAKE_TASK, queue=BATCH_QUEUE, ignore_result=True, retry=False)
+        if only is None:
+            app.send_task(WAKE_TASK, queue=BATCH_QUEUE, ignore_result=True, retry=False)
+        for worker_id in only or ():
+            app.send_task(WAKE_TASK, queue=worker_queue(worker_id), declare=[], ignore_result=True, retry=False)
     except (redis.RedisError, OperationalError):
         logger.warning("wake-up not sent: the message queue does not answer; workers will find the work by polling")
         return False
     return True
+
+
+def reconciler_wake() -> None:
+    """Tell the reconciler not to wait for its next round. However many do, it is one element."""
+    try:
+        with connection().pipeline(transaction=True) as pipe:
+            pipe.lpush(RECONCILER_WAKE, "1")
+            pipe.ltrim(RECONCILER_WAKE, 0, 0)
+            pipe.expire(RECONCILER_WAKE, REPLY_TTL_SECONDS)
+            pipe.execute()
+    except redis.RedisError:
+        logger.warning(
+            "wake-up not sent: the message queue does not answer; the reconciler's next round is seconds away"
+        )
+
+
+def reconciler_woken() -> bool:
+    """Wait for a wake-up of the reconciler, for a moment."""
+    return connection().blpop([RECONCILER_WAKE], timeout=SOCKET_SECONDS / 2) is not None
 
 
 def queues_found() -> set[str]:

@@ -10,10 +10,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django_filters.fields import IsoDateTimeField
 
+from accounts.models import ApiToken
+from accounts.scopes import Scope
+from audit.services import verbs_known
 from scoring.models import Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -99,3 +102,29 @@ class ScoreRequestFilter(CreatedFilter):
 class WorkerFilter(filters.FilterSet):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=WorkerState.choices, label="State")
+
+
+class TokenFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    enabled = filters.BooleanFilter(label="Not revoked")
+    scope = filters.ChoiceFilter(choices=Scope.choices, method="by_scope", label="Scope that it has")
+
+    def by_scope(self, rows: QuerySet[ApiToken], name: str, value: str) -> QuerySet[ApiToken]:
+        return rows.filter(scopes__contains=[value])
+
+
+class AuditEventFilter(filters.FilterSet):
+    actor = filters.CharFilter("actor_label", label="Name of the user, or 'token <name>'")
+    token = filters.CharFilter("actor_token__public_id", label="Id of the token that was used")
+    verb = filters.MultipleChoiceFilter(choices=lambda: [(verb, verb) for verb in verbs_known()], label="Verb")
+    target_type = filters.CharFilter(label="Kind of the target, such as scoring.job")
+    target_id = filters.CharFilter(label="Id of the target")
+    request_id = filters.CharFilter(label="Id of the request")
+    at_or_after = MomentFilter("at", "gte", label="At or after (ISO 8601)")
+    before = MomentFilter("at", "lt", label="Before (ISO 8601)")
+
+
+class WebhookDeliveryFilter(CreatedFilter):
+    webhook = filters.UUIDFilter(label="Id of the webhook")
+    event = filters.CharFilter(label="Event, such as job.completed")
+    state = filters.MultipleChoiceFilter(choices=DeliveryState.choices, label="State")

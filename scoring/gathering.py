@@ -8,7 +8,7 @@ the old one any more, so an answer that comes twice is never seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -68,11 +68,13 @@ class Router(Protocol):
 @dataclass(slots=True)
 class Gathering:
     """``timeout_seconds`` counts from the moment at which a worker is ready; what passed before is ``cold_seconds``.
-    ``caller``: for whom; when it leaves, so does the work."""
+    ``stay`` is called every LOOK_SECONDS while nothing is heard. ``caller``: for whom; when it leaves, so does the
+    work."""
 
     parts: Sequence[Part]
     router: Router
     timeout_seconds: float
+    stay: Callable[[], None]
     caller: Caller = field(default_factory=Caller)
     retries: int = 0
     cold_seconds: float = 0.0
@@ -160,6 +162,7 @@ class Gathering:
         if self.caller.left:
             raise _left()
         callers_stay([part.call for part in waiting])
+        self.stay()
         now = time.monotonic()
         for part in waiting:
             if part.taken is not None:

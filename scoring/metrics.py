@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from scoring import dispatch
-from scoring.models import Chunk, Job, ScoringModel, Worker
+from scoring.models import Chunk, ChunkReturn, Job, ScoringModel, Worker
 from scoring.selectors.demand import model_demand_seconds
 from scoring.selectors.workers import workers_alive
 from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
@@ -68,6 +68,11 @@ def _queue() -> Iterator[Metric]:
     for cause in ChunkCause.values:
         returned.add_metric([cause], causes.get(cause, 0))
     yield returned
+    ever = CounterMetricFamily("assay_chunks_returned", "Chunks that came back, by cause.", labels=["cause"])
+    counts = dict(ChunkReturn.objects.values_list("cause", "count"))
+    for cause in ChunkCause.values:
+        ever.add_metric([cause], counts.get(cause, 0))
+    yield ever
     oldest = Job.objects.filter(state=JobState.QUEUED).aggregate(Min("queued_at"))["queued_at__min"]
     age = (timezone.now() - oldest).total_seconds() if oldest else 0.0
     yield GaugeMetricFamily("assay_oldest_queued_job_seconds", "How long the oldest queued job has waited.", value=age)

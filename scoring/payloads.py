@@ -5,13 +5,17 @@ a field that the other side does not send has its default, a field that it does 
 with its default is not sent at all. Hence the rules for whoever adds one: its default means "as before" and never
 changes; what changes a score belongs into ``SyncOptions``, where an unknown name is refused, as a wrong score is worse
 than none; ``PAYLOAD_VERSION`` grows by one in a release that sends what the one before it cannot be asked to leave out.
-NaN never crosses: an item without a score carries ``None``.
+NaN never crosses: an item without a score carries ``None``. Vectors cross as base64 of little-endian float32.
+
+One request is for scores, or (``SyncOptions.task``) for what single texts become: their vectors, label shares or token
+ids. Its texts are then its documents, and the reply's ``pooled`` has one element for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any, Self
 
 PAYLOAD_VERSION = 3
@@ -48,6 +52,13 @@ def _default(of: Any) -> Any:
     return of.default_factory() if of.default_factory is not MISSING else of.default
 
 
+class TokenTask(StrEnum):
+    """What a request may ask of a tokenizer."""
+
+    TOKENIZE = "tokenize"  # the documents; with a query, each document as it is scored with it
+    DETOKENIZE = "detokenize"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncOptions:
     max_tokens_per_query: int | None = None
@@ -63,6 +74,12 @@ class SyncOptions:
     add_special_tokens: bool = True
     long_documents: str = "truncate"  # truncate | chunk_max
     chunk_overlap: int = 64
+    dimensions: int | None = None  # of dense vectors trained to be shortened
+    task: str = ""  # "": scores; a pooling task of the engine's, or one of ``TokenTask``
+    role: str = "document"  # query | document: which of the model's prompts a text gets
+    normalize: bool | None = None  # None: as the checkpoint does
+    priority: str = "interactive"  # interactive | batch, behind all interactive work
+    return_tokens: bool = False  # the names of the token ids that the answer speaks of
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -112,6 +129,42 @@ class SyncLabels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRow:
+    """Token ids that a model reads in one go. ``role``: query | document | prompt, where both are in it."""
+
+    role: str
+    token_ids: list[int]
+    tokens: list[str] = field(default_factory=list)  # their names, if asked for
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**_understood(cls, data))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPooledText:
+    """What one text became; what the task does not give is empty. E dimensions, n tokens, k token ids, K labels."""
+
+    vector: str = ""  # [E]
+    token_vectors: str = ""  # [n, E]
+    classes: str = ""  # [K]
+    token_classes: str = ""  # [n, K]
+    token_ids: list[int] = field(default_factory=list)  # n, or of a sparse vector k
+    tokens: list[str] = field(default_factory=list)  # their names, if asked for
+    weights: str = ""  # of a sparse vector, [k]
+    spans: list[list[Any]] = field(default_factory=list)  # of a token classifier: label, score, start, end
+    rows: list[SyncRow] = field(default_factory=list)  # tokenize
+    text: str = ""  # detokenize
+
+    def to_json(self) -> dict[str, Any]:
+        return {**_told(self), **({"rows": [_told(row) for row in self.rows]} if self.rows else {})}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(**{**_understood(cls, data), "rows": [SyncRow.from_json(row) for row in data.get("rows", ())]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
     """Per-pair lists are in the order submitted: query-major for a matrix. ``error_code`` set: nothing else is."""
 
@@ -124,6 +177,8 @@ class SyncReply:
     truncated_tokens: list[int] = field(default_factory=list)
     query_truncated_tokens: list[int] = field(default_factory=list)
     labels: SyncLabels | None = None
+    pooled: list[SyncPooledText] = field(default_factory=list)
+    pooled_labels: list[str] = field(default_factory=list)  # K names
     best_windows: list[list[int]] | None = None  # chunk_max: [start, end] in each pair's document
     scale: str = ""
     prompt_tokens: int = 0
@@ -139,7 +194,8 @@ class SyncReply:
 
     def to_json(self) -> dict[str, Any]:
         labels = {"labels": asdict(self.labels)} if self.labels else {}
-        return {**_told(self), **labels, "version": self.version}
+        pooled = {"pooled": [text.to_json() for text in self.pooled]} if self.pooled else {}
+        return {**_told(self), **labels, **pooled, "version": self.version}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -149,4 +205,5 @@ class SyncReply:
         _check_version(cls, data)
         labels = data.get("labels")
         told = SyncLabels(**_understood(SyncLabels, labels)) if labels else None
-        return cls(**{**_understood(cls, data), "labels": told})
+        pooled = [SyncPooledText.from_json(text) for text in data.get("pooled", ())]
+        return cls(**{**_understood(cls, data), "labels": told, "pooled": pooled})

@@ -113,7 +113,8 @@ class ModelRouter:
             return Target(queue=_queue(replicas[0]))
         # Workers keep embeddings of documents; of a generative model, the beginnings of its prompts.
         queries_first = self.model.kind == ModelKind.GENERATIVE and not call.options.item_first
-        texts = (call.query_ids or call.queries) if queries_first else (call.document_ids or call.documents)
+        queries, documents = call.query_ids or call.queries, call.document_ids or call.documents
+        texts = (queries if queries_first else documents) or documents  # a text by itself is a document
         first, second = (_queue(replicas[place]) for place in preferred(_weights(digests(texts), replicas))[:2])
         return Target(queue=second if _clearly_more(*loads([first, second])) else first)
 

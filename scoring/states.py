@@ -4,7 +4,7 @@
 by check constraint.
 
     job     scheduled → queued → running → finalizing → completed | completed_with_errors | failed
-            queued | running → paused → queued | running
+            scheduled | queued | running → paused → scheduled | queued | running
             scheduled | queued | running | paused → cancelling → cancelled | expired | failed, as ``JobEnd`` says why
             cancelled | expired | failed | completed_with_errors → queued (a retry of what is unfinished)
     stage   waiting → running → done;  waiting → skipped;  done → running | waiting, skipped → waiting (a retry)
@@ -16,6 +16,9 @@ by check constraint.
     placement   wanted → claimed → loading → warming → ready ⇄ degraded;  any of these → failed → claimed
                 ready | degraded → updating → ready;  ready | degraded → draining → unloaded → wanted
                 any → unknown (its worker is lost) → ready | unloaded
+    batch       validating → in_progress → finalizing → completed | expired;  validating → failed
+                validating | in_progress → cancelling → cancelled
+    delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
 from __future__ import annotations
@@ -143,6 +146,14 @@ class PlacementState(TextChoices):
     UNKNOWN = "unknown", "unknown (worker lost)"
 
 
+class DeliveryState(TextChoices):
+    """Of a message to a webhook; failed: given up."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
 # Serves, and nothing is on its way.
 SETTLED = (PlacementState.READY, PlacementState.DEGRADED)
 # The model answers requests there: while it is updated, the old weights do.
@@ -168,6 +179,33 @@ class MemorySource(TextChoices):
     OVERRIDE = "override", "set by an administrator"
     MEASURED = "measured", "measured at the last warm-up"
     ESTIMATED = "estimated", "estimated from the checkpoint"
+
+
+class BatchState(TextChoices):
+    """Of requests from a file; OpenAI's names."""
+
+    VALIDATING = "validating"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress", "in progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    EXPIRED = "expired"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (BatchState.FAILED, BatchState.COMPLETED, BatchState.EXPIRED, BatchState.CANCELLED)
+
+
+class LineState(TextChoices):
+    PENDING = "pending"
+    LEASED = "leased"
+    DONE = "done"
+    FAILED = "failed"
+
+
+OPEN_LINES = (LineState.PENDING, LineState.LEASED)
 
 
 class ItemStatus(TextChoices):
@@ -196,10 +234,10 @@ _GIVEN_UP = frozenset({PlacementState.FAILED, PlacementState.WANTED, PlacementSt
 
 TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     JobState: {
-        JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.CANCELLING}),
+        JobState.SCHEDULED: frozenset({JobState.QUEUED, JobState.PAUSED, JobState.CANCELLING}),
         JobState.QUEUED: frozenset({JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING}),
         JobState.RUNNING: frozenset({JobState.FINALIZING, JobState.PAUSED, JobState.CANCELLING}),
-        JobState.PAUSED: frozenset({JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
+        JobState.PAUSED: frozenset({JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING}),
         JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.EXPIRED, JobState.FAILED}),
         JobState.FINALIZING: frozenset({JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.FAILED}),
         **dict.fromkeys(RETRIABLE_JOB_STATES, frozenset({JobState.QUEUED})),
@@ -249,6 +287,17 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         PlacementState.FAILED: _GIVEN_UP - {PlacementState.FAILED} | {PlacementState.CLAIMED, PlacementState.UNLOADED},
         PlacementState.UNKNOWN: frozenset({PlacementState.READY, PlacementState.WANTED, PlacementState.UNLOADED}),
         PlacementState.UNLOADED: frozenset({PlacementState.WANTED, PlacementState.CLAIMED}),
+    },
+    BatchState: {
+        BatchState.VALIDATING: frozenset({BatchState.IN_PROGRESS, BatchState.FAILED, BatchState.CANCELLING}),
+        BatchState.IN_PROGRESS: frozenset({BatchState.FINALIZING, BatchState.CANCELLING}),
+        BatchState.FINALIZING: frozenset({BatchState.COMPLETED, BatchState.EXPIRED}),
+        BatchState.CANCELLING: frozenset({BatchState.CANCELLED}),
+    },
+    DeliveryState: {
+        DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),
+        DeliveryState.DELIVERED: frozenset({DeliveryState.PENDING}),
+        DeliveryState.FAILED: frozenset({DeliveryState.PENDING}),
     },
 }
 

@@ -37,6 +37,14 @@ VERBS = {
     "job.stopped": "stopped job {target}",
     "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
+    "batch.created": "submitted request batch {target}",
+    "batch.cancelled": "cancelled request batch {target}",
+    "webhook.created": "created webhook {target}",
+    "webhook.changed": "changed webhook {target}",
+    "webhook.deleted": "deleted webhook {target}",
+    "webhook.secret_changed": "changed the secret of webhook {target}",
+    "webhook.replayed": "asked for another delivery to webhook {target}",
+    "webhook.disabled": "disabled webhook {target}",
 }
 
 

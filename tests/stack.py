@@ -25,6 +25,7 @@ DATABASE = "assay_stack"
 REDIS_DATABASE = 3
 ADMIN_PASSWORD = "the admin of the test stack"
 LOG_LINES = 40
+AT_ONCE = (0.2,)  # a process that a test kills starts again so soon, however often it is killed
 
 
 @dataclass
@@ -93,11 +94,13 @@ def manage(environment: dict[str, str], *arguments: str) -> str:
 def stack() -> Iterator[Stack]:
     data_dir = Path(settings.DATA_DIR) / "stack"
     end_orphans(data_dir)
+    (data_dir / "models").mkdir(parents=True, exist_ok=True)
     environment = {
         "DJANGO_SETTINGS_MODULE": "assay.settings.dev",
         "DATABASE_URL": _fresh_database(),
         "REDIS_URL": _fresh_redis(),
         "DATA_DIR": str(data_dir),
+        "MODEL_ROOTS": str(data_dir / "models"),
         "DJANGO_SUPERUSER_PASSWORD": ADMIN_PASSWORD,
         "DEVICE": "cpu",
         # Short enough for tests that kill a worker, long enough for a slow machine between two micro-batches.
@@ -109,8 +112,14 @@ def stack() -> Iterator[Stack]:
     manage(environment, "migrate", "--verbosity=0")
     manage(environment, "createsuperuser", "--noinput", "--username=admin", "--email=admin@example.org")
     token = manage(environment, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
+    port = free_port()
+    # Its models may be computed by itself as by a server elsewhere.
+    environment |= {
+        "OUTGOING_ALLOWED_HOSTS": "127.0.0.1",
+        "REMOTE_CREDENTIALS": f"itself@127.0.0.1:{port}={token}",
+    }
     with (
-        Platform(data_dir, "127.0.0.1", free_port(), environment=environment) as platform,
+        Platform(data_dir, "127.0.0.1", port, environment=environment, backoff=AT_ONCE) as platform,
         httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {token}"}, timeout=120) as client,
     ):
         platform.wait_until_ready()

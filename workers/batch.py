@@ -38,6 +38,7 @@ from workers.engine.errors import EngineError, RequestCancelled
 from workers.faults import ModelUnavailable
 from workers.host import Host
 from workers.loop import Loop
+from workers.remote.connection import RemoteUnavailable
 from workers.retrieval import Retriever, retrieval_report
 
 if TYPE_CHECKING:  # importing it brings torch in
@@ -51,7 +52,7 @@ RELIEF_SECONDS: Final = 60.0
 KEEPER_SECONDS: Final = 1.0
 LOADS_BEFORE_CHUNKS_FAIL: Final = 3
 HOPELESS_AT_ONCE: Final = 50
-NOT_SERVED: Final = (ModelState.REJECTED, ModelState.DISABLED)
+NOT_ITS_FAULT: Final = frozenset({"closed", "model_not_loaded", "model_unloaded", "overloaded"})  # but the moment's
 
 
 @dataclass(eq=False, slots=True)
@@ -68,9 +69,11 @@ class ChunkInHand:
         self.progress += 1
         self.progress_at = time.monotonic()
 
-    def may_extend(self, now: float) -> bool:
-        """Only its own progress counts: others may get on while this one hangs."""
-        return self.progress > self.extended_progress and now - self.extended_at >= settings.LEASE_SECONDS / 3
+    def may_extend(self, now: float, *, loading: bool) -> bool:
+        """Only its own progress counts: others may get on while this one hangs. A load has the device or the cores to
+        itself for a while; whoever waits behind it does not hang, and the watchdog ends a load that does."""
+        due = now - self.extended_at >= settings.LEASE_SECONDS / 3
+        return due and (loading or self.progress > self.extended_progress)
 
     def extended(self, now: float) -> None:
         self.extended_progress, self.extended_at = self.progress, now
@@ -103,6 +106,10 @@ class Batch:
         for loop in self._loops:
             loop.wake()
 
+    def check(self) -> None:
+        """Look at once whether what is in hand is still wanted."""
+        self._keeper.wake()
+
     def in_hand(self) -> list[str]:
         return [str(hand.chunk) for hand in list(self._in_hand)]
 
@@ -131,7 +138,7 @@ class Batch:
         self._keeper.stop()
 
     def _turn(self) -> bool:
-        """One chunk from lease to end. Returns whether there was one: then there may be more."""
+        """One chunk from lease to end. Returns whether to look for another one at once."""
         if self._held:
             return False
         ready, hopeless = self._models()
@@ -142,23 +149,21 @@ class Batch:
             return False
         try:
             with about(hand.chunk):
-                self._run(hand)
+                return self._run(hand)
         finally:
             with self._lock:
                 self._in_hand.remove(hand)
-        return True
 
     def _models(self) -> tuple[list[uuid.UUID], dict[uuid.UUID, str]]:
         """Models with pending chunks: those loaded here, and those whose chunks can only fail, with the reason.
 
-        Asking ``ensure`` is what gets a model loaded; the host wakes these loops when it is.
+        Asking ``ensure`` is what gets a model loaded; the host wakes these loops when it is. Chunks of a model that is
+        not served wait: it may be served again.
         """
         pending = Chunk.objects.filter(stage__model=OuterRef("pk"), state=ChunkState.PENDING, job__state__in=RUNNABLE)
         ready, hopeless = [], {}
-        for model in ScoringModel.objects.filter(Exists(pending)):
-            if model.state in NOT_SERVED:
-                hopeless[model.pk] = f"Model '{model.name}' is not served ({model.get_state_display()})."
-            elif model.state == ModelState.AVAILABLE and (loaded := self._ensure(model)).done():
+        for model in ScoringModel.objects.filter(Exists(pending), state=ModelState.AVAILABLE):
+            if (loaded := self._ensure(model)).done():
                 error = loaded.exception()
                 if error is None:
                     ready.append(model.pk)
@@ -204,7 +209,8 @@ class Batch:
         self.wake()
         return hand
 
-    def _run(self, hand: ChunkInHand) -> None:
+    def _run(self, hand: ChunkInHand) -> bool:
+        """False: the engine takes nothing at this moment, so that leasing again had better wait for a wake-up."""
         chunk = hand.chunk
         try:
             block, report = self._retrieved(hand) if chunk.stage.model is None else self._scored(hand)
@@ -213,6 +219,9 @@ class Batch:
         except ChunkFault as error:
             self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error), final=True)
         except EngineError as error:
+            if error.code in NOT_ITS_FAULT:
+                self._give_back(chunk, ChunkCause.RELEASED, str(error))
+                return False
             self._give_back(chunk, ChunkCause.ITEM_ERROR, str(error))
         except AnyDatabaseError:
             raise  # the lease ends by itself
@@ -228,12 +237,16 @@ class Batch:
                 self.work.add("documents", chunk.document_count)
                 self.work.add("pairs", block.pair_count)
             logger.info("chunk: %s, %.2f s", outcome, report["seconds"])
+        return True
 
     def _scored(self, hand: ChunkInHand) -> tuple[ScoreBlock, dict[str, Any]]:
         started = time.monotonic()
         task = chunk_task(hand.chunk, model_name=self._model_name(hand.chunk), cancelled=hand.cancelled)
         request = replace(task.request, progressed=hand.progressed)
-        output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
+        try:
+            output = self._host.submit(hand.chunk.stage.scorer.pk, request, interactive=False).result()
+        except RemoteUnavailable as error:
+            raise ModelUnavailable(str(error)) from error
         seconds = time.monotonic() - started
         return score_block(task, output), score_report(task, output, worker=self._worker.name, seconds=seconds)
 
@@ -281,8 +294,8 @@ class Batch:
             return
         for token in chunks_to_stop(list(hands)):
             hands[token].cancelled.set()
-        now = time.monotonic()
-        if due := [hand for hand in hands.values() if hand.may_extend(now)]:
+        now, loading = time.monotonic(), self._host.loading
+        if due := [hand for hand in hands.values() if hand.may_extend(now, loading=loading)]:
             chunks_extend([hand.token for hand in due])
             for hand in due:
                 hand.extended(now)

@@ -46,48 +46,58 @@ class Claimant:
     def claim(self, placement: Placement, held: Sequence[Placement]) -> bool:
         """Reserve the memory and take the row. False: it does not fit, which the row then says, or another worker was
         faster. ``held`` are this worker's placements; what is evicted changes its state there."""
-        model = placement.model
-        if model.device.startswith("cuda") and not self._memory.device.startswith("cuda"):
-            self._refuse(placement, f"is for {model.device}, and this worker runs on {self._memory.device}")
+        if why_not := self.obstacle(placement, held):
+            self.refuse(placement, why_not)
             return False
-        need = self._needs.of(model)
-        if need.bytes > self.room(held) and not self._make_room(placement, need, held):
-            self._refuse(placement, self._too_large(need, held))
+        need = self._needs.of(placement.model)
+        for row in self._evictions(placement, need, held) or ():
+            self._evict(row)
+        if need.bytes > self.room(held):  # the device gave back less than was claimed of it
+            self.refuse(placement, self._too_large(need, held))
             return False
         return placement_claim(placement=placement, worker=self._worker, claimed_bytes=need.bytes, source=need.source)
+
+    def obstacle(self, placement: Placement, held: Sequence[Placement]) -> str:
+        """Why it cannot be had here, even if all went that may; empty if it can. Changes nothing."""
+        model = placement.model
+        if model.device.startswith("cuda") and not self._memory.device.startswith("cuda"):
+            return f"is for {model.device}, and this worker runs on {self._memory.device}"
+        need = self._needs.of(model)
+        return self._too_large(need, held) if self._evictions(placement, need, held) is None else ""
+
+    def refuse(self, placement: Placement, why: str) -> None:
+        """Say so in the row of a replica that is wanted."""
+        if placement.state == PlacementState.WANTED:
+            placement_refuse(placement=placement, worker=self._worker, why=f"{self._worker.name}: {why}.")
 
     def room(self, held: Sequence[Placement]) -> int:
         return self._memory.room_bytes(sum(row.claimed_bytes for row in held if row.state in CLAIMING))
 
-    def _make_room(self, placement: Placement, need: MemoryNeed, held: Sequence[Placement]) -> bool:
-        """Evict the least recently used, as many as it takes; nothing if all of them together are too few."""
+    def _evictions(self, placement: Placement, need: MemoryNeed, held: Sequence[Placement]) -> list[Placement] | None:
+        """What must go for it: the least recently used, as many as it takes. None: all that may go is too little."""
+        missing = need.bytes - self.room(held)
+        if missing <= 0:
+            return []
         if need.bytes > self._memory.budget_bytes or evicted_lately(model=placement.model, wanted=placement):
-            return False
+            return None
         evictable = placements_evictable(
             worker=self._worker,
             demand=PlacementDemand(placement.demand),
             min_residency=settings.MIN_RESIDENCY_SECONDS,
             busy=self._busy(),
         )
-        missing = need.bytes - self.room(held)
         chosen: list[Placement] = []
         while missing > sum(row.claimed_bytes for row in chosen):
             if len(chosen) == len(evictable):
-                return False
+                return None
             chosen.append(evictable[len(chosen)])
         ours = {row.pk: row for row in held}
-        for row in chosen:
-            self._evict(ours.get(row.pk, row))
-        return need.bytes <= self.room(held)
+        return [ours.get(row.pk, row) for row in chosen]
 
     def _too_large(self, need: MemoryNeed, held: Sequence[Placement]) -> str:
         holders = sorted(row.model.name for row in held if row.state in CLAIMING)
         kept = f"; held by {', '.join(holders)}" if holders else ""
         return f"needs {size(need.bytes)}, {size(self.room(held))} of {size(self._memory.budget_bytes)} are free{kept}"
-
-    def _refuse(self, placement: Placement, why: str) -> None:
-        if placement.state == PlacementState.WANTED:
-            placement_refuse(placement=placement, worker=self._worker, why=f"{self._worker.name}: {why}.")
 
 
 def by_urgency(placements: Collection[Placement]) -> list[Placement]:

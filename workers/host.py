@@ -10,9 +10,8 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -23,6 +22,7 @@ from scoring.services.claims import placement_move, placement_observe, placement
 from scoring.services.placements import model_demand, placement_want
 from scoring.services.workers import worker_equip
 from scoring.states import (
+    CLAIMING,
     COMING,
     HELD_STATES,
     SERVING,
@@ -35,18 +35,21 @@ from scoring.states import (
 from workers.canary import Canary
 from workers.claimant import Claimant, by_urgency
 from workers.device_memory import DeviceMemory
-from workers.engine.types import ScoringOutput, ScoringRequest
-from workers.faults import ModelUnavailable
+from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOutput, ScoringRequest
 from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
 from workers.memory_need import MemoryNeeds
+from workers.remote.spec import RemoteSpec
+from workers.remote.troubles import troubles_note
 from workers.self_tests import self_test_next
 from workers.sources import SourceError, model_spec
 from workers.usage import Usage
+from workers.waiters import Failure, Waiters
 
 if TYPE_CHECKING:  # importing it brings torch in
-    from workers.engine import Engine
+    from workers.engine.token_reader import TokenReader
+    from workers.remote.engine import EngineWithRemotes
 
 BUSY_SECONDS: Final = 1.0  # while something is on its way here, or in use
 WAITING_SECONDS: Final = 3.0  # while a replica waits for room
@@ -55,23 +58,17 @@ DRAIN_SECONDS: Final = 30.0  # for what is in flight when a model is to go
 NOT_TO_BE_HELD: Final = (ModelState.REJECTED, ModelState.DISABLED)
 LEFT_HALF_DONE: Final = (PlacementState.LOADING, PlacementState.WARMING, PlacementState.UPDATING)
 
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Of the last load, as the placement's row told it."""
-
-    count: int
-    cause: str
-    next_try: float  # time.monotonic()
-
-    @property
-    def lasts(self) -> bool:
-        return self.next_try > time.monotonic()
+Answer = TypeVar("Answer")
 
 
 class Host:
     def __init__(
-        self, *, engine: Engine, worker: Worker, changed: Callable[[], None], memory: DeviceMemory | None = None
+        self,
+        *,
+        engine: EngineWithRemotes,
+        worker: Worker,
+        changed: Callable[[], None],
+        memory: DeviceMemory | None = None,
     ) -> None:
         """``changed`` is called after every load, good or bad. Without ``memory``: the worker's device's."""
         self.worker = worker
@@ -93,10 +90,7 @@ class Host:
         self._claimant = Claimant(
             worker=worker, memory=self.memory, needs=self._needs, busy=self.usage.busy, evict=self._evict
         )
-        self._lock = Lock()
-        self._waiting: dict[uuid.UUID, Future[str]] = {}
-        self._needed: set[uuid.UUID] = set()
-        self._failures: dict[uuid.UUID, Failure] = {}
+        self._waiters = Waiters(worker=worker, held=self._held, shut=engine.shut)
         self._draining: dict[uuid.UUID, float] = {}  # since time.monotonic()
         self._pause = BUSY_SECONDS
         self._loop = Loop("host", self._step, seconds=lambda: self._pause)
@@ -115,26 +109,27 @@ class Host:
 
         A synchronous request wants it here. Batch work wants it somewhere: ask again for as long as it is not done.
         """
-        with self._lock:
-            if (held := self._held.get(model.pk)) and held.serves(model):
-                return _resolved(held.spec.name)
-            if (failure := self._failures.get(model.pk)) and failure.lasts:
-                return _refused(ModelUnavailable(failure.cause, failure.count))
-            future: Future[str] = Future()
-            if demand == PlacementDemand.BATCH:
-                self._needed.add(model.pk)
-            else:
-                future = self._waiting.setdefault(model.pk, future)
-        self.wake()
+        future = self._waiters.ask(model, demand)
+        if not future.done():
+            self.wake()
         return future
 
     def submit(self, model_id: uuid.UUID, request: ScoringRequest, *, interactive: bool) -> Future[ScoringOutput]:
         """To the engine; until it is answered, the model is not evicted."""
-        answer = self._engine.submit(request)
+        return self._tracked(model_id, self._engine.submit(request), interactive=interactive)
+
+    def pool(self, model_id: uuid.UUID, request: PoolingRequest) -> Future[PoolingOutput]:
+        """The same for single texts."""
+        return self._tracked(model_id, self._engine.submit_pooling(request), interactive=True)
+
+    def _tracked(self, model_id: uuid.UUID, answer: Future[Answer], *, interactive: bool) -> Future[Answer]:
         self.usage.track(model_id, answer, interactive=interactive)
         if self._pause > BUSY_SECONDS:
             self.wake()  # others see the load by the rows
         return answer
+
+    def reader(self, name: str) -> TokenReader:
+        return self._engine.reader(name)
 
     def serving(self) -> set[uuid.UUID]:
         """Ids of the models that answer requests here; none while the worker is kept from work."""
@@ -154,20 +149,19 @@ class Host:
     # From here on: the host's thread only.
 
     def _step(self) -> bool:
-        with self._lock:
-            waiting, needed = set(self._waiting), set(self._needed)
-            self._needed.clear()
+        waiting, needed = self._waiters.asked()
         in_flight, interactive = self.usage.report()
         placements_used(worker=self.worker, in_flight=in_flight, interactive=interactive)
         if not self._is_held_back:
             self._ask(waiting, needed)
         mine, unclaimed = self._rows()
+        troubles_note(self._engine, self._held, mine)
         loaded = any(self._follow(placement, mine) for placement in mine)
         if not loaded and not self._is_held_back:
             loaded = any(self._take(placement, mine) for placement in by_urgency(unclaimed))
         for model_id in self._held.ids() - {placement.model_id for placement in mine}:
             self._held.release(model_id)  # the model's row is gone
-        self._settle(waiting, mine)
+        self._waiters.settle(waiting, mine)
         if not loaded and not self._loop.stopping and not self._is_held_back:
             loaded = self_test_next(self, mine) or self._check_one(mine)
         self._pause = self._next(mine, unclaimed, bool(in_flight))
@@ -193,8 +187,7 @@ class Host:
             if row.state == PlacementState.FAILED and row.next_try_at:
                 pause = (row.next_try_at - row.now).total_seconds()
                 failures[row.model_id] = Failure(row.attempt, row.cause, time.monotonic() + pause)
-        with self._lock:
-            self._failures = failures
+        self._waiters.note_failures(failures)
         return sorted(mine, key=lambda row: row.present), unclaimed  # what is to go first: it makes room
 
     def _follow(self, placement: Placement, mine: list[Placement]) -> bool:
@@ -241,8 +234,7 @@ class Host:
         return True
 
     def _bring_in_new(self, placement: Placement, mine: list[Placement]) -> bool:
-        failure = self._failures.get(placement.model_id)
-        if placement.state == PlacementState.FAILED and failure and failure.lasts:
+        if placement.state == PlacementState.FAILED and self._waiters.must_wait(placement.model_id):
             return False
         return self.try_out(placement, mine, prove=self._loader.warm_up(placement.model)) is not None
 
@@ -255,6 +247,20 @@ class Host:
             if placement.state != PlacementState.CLAIMED and not self._claimant.claim(placement, mine):
                 return None
         return self._loader.bring_in(placement, prove=prove)
+
+    def has_room(self, model: ScoringModel, mine: list[Placement]) -> bool:
+        """Whether a replica can be had here. If not, one is wanted here whose row says why: it costs nothing to look
+        again, and nothing is written until the answer changes."""
+        here = next((row for row in mine if row.model_id == model.pk), None)
+        if here is not None and here.state in CLAIMING:
+            return True
+        obstacle = self._claimant.obstacle(here or Placement(model=model, demand=PlacementDemand.PERSON), mine)
+        if obstacle:
+            wanted = here or placement_want(
+                model=model, worker=self.worker, demand=PlacementDemand.PERSON, actor=worker_label(self.worker)
+            )
+            self._claimant.refuse(wanted, obstacle)
+        return not obstacle
 
     def _make_room_for_both(self, placement: Placement, mine: list[Placement]) -> None:
         """The old weights serve while the new ones are read. Where both do not fit, the old ones go first."""
@@ -313,6 +319,8 @@ class Host:
         """The canary of one idle model. True: look at the rows again, it may have to be read anew."""
         for placement in mine:
             held = self._held.get(placement.model_id)
+            if held and isinstance(held.spec, RemoteSpec):
+                continue  # its endpoint bills each call, and tells of itself by the calls that are made
             settled = placement.state in SETTLED and placement.present
             idle = placement.model_id not in self.usage.busy()
             if held and settled and idle and held.serves(placement.model) and self._canary.due(placement.model_id):
@@ -320,53 +328,10 @@ class Host:
                 return True
         return False
 
-    def _settle(self, waiting: set[uuid.UUID], mine: list[Placement]) -> None:
-        """Answer those who wait for a model, as far as there is an answer."""
-        models = ScoringModel.objects.in_bulk(list(waiting)) if waiting else {}
-        rows = {placement.model_id: placement for placement in mine}
-        for model_id in waiting:
-            answer = self._answer(models.get(model_id), rows.get(model_id))
-            if answer is None:
-                continue
-            with self._lock:
-                future = self._waiting.pop(model_id)
-            if isinstance(answer, str):
-                future.set_result(answer)
-            else:
-                future.set_exception(answer)
-
-    def _answer(self, model: ScoringModel | None, placement: Placement | None) -> str | ModelUnavailable | None:
-        if model is None:
-            return ModelUnavailable("The model was deleted.")
-        if model.state != ModelState.AVAILABLE:
-            return ModelUnavailable(f"Model '{model.name}' is not served now ({model.get_state_display()}).")
-        if (held := self._held.get(model.pk)) and held.serves(model):
-            return held.spec.name
-        if self._is_held_back:
-            return ModelUnavailable(f"Worker {self.worker.name} takes no work now ({self.worker.state}).")
-        if placement is not None and placement.state == PlacementState.FAILED:
-            return ModelUnavailable(placement.cause, placement.attempt)
-        if placement is not None and (refusal := placement.refusals.get(self.worker.name)):
-            return ModelUnavailable(f"Model '{model.name}' finds no room: {refusal}")
-        return None
-
     def _next(self, mine: list[Placement], unclaimed: list[Placement], in_use: bool) -> float:
         """Seconds to the next look, if nobody wakes us."""
         on_its_way = any(row.state in (*COMING, PlacementState.DRAINING) for row in mine)
-        if in_use or on_its_way or self._waiting:
+        if in_use or on_its_way or self._waiters.any_waiting():
             return BUSY_SECONDS
-        tries = [failure.next_try - time.monotonic() for failure in self._failures.values()]
         waits = unclaimed or any(row.state == PlacementState.WANTED for row in mine)
-        return max(min([WAITING_SECONDS if waits else IDLE_SECONDS, *tries]), BUSY_SECONDS)
-
-
-def _resolved(name: str) -> Future[str]:
-    future: Future[str] = Future()
-    future.set_result(name)
-    return future
-
-
-def _refused(error: ModelUnavailable) -> Future[str]:
-    future: Future[str] = Future()
-    future.set_exception(error)
-    return future
+        return max(min([WAITING_SECONDS if waits else IDLE_SECONDS, *self._waiters.next_tries()]), BUSY_SECONDS)

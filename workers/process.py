@@ -76,12 +76,12 @@ class WorkerProcess:
         self_tests_interrupted(worker=self.worker)
         self.heartbeat = Heartbeat(worker=self.worker, pulse=self._pulse, changed=self._news, replaced=self._replaced)
         self.heartbeat.start()
-        from workers.engine import Engine
+        from workers.remote.engine import EngineWithRemotes
 
         self.problem = device_problem(device)
         if self.problem:
             logger.error("worker %s: %s", name, self.problem)
-        self.engine = Engine(
+        self.engine = EngineWithRemotes(
             EngineConfig(
                 device=device,
                 threads=settings.ENGINE_THREADS,
@@ -113,6 +113,7 @@ class WorkerProcess:
 
     def wake(self) -> None:
         self.host.wake()
+        self.batch.check()
         self.batch.wake()
 
     def drain(self) -> None:

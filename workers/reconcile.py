@@ -27,6 +27,7 @@ from scoring.services.queues import queues_sweep
 from scoring.services.registry import self_tests_reclaim
 from scoring.services.retention import retention_apply
 from scoring.services.uploads import uploads_sweep
+from scoring.services.usage import usage_roll_up
 from scoring.services.workers import ALIVE_STATES, workers_mark_lost
 from scoring.states import ChunkState, StageState
 
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 3600.0
+USAGE_SECONDS: Final = 60.0
+USAGE_SHARE: Final = 20  # it rests this many times as long as it took
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
 
 
@@ -45,6 +48,7 @@ class Reconciler:
         self._watching_since = 0.0
         self._held_since: float | None = None
         self._next_sweep = -math.inf
+        self._next_usage = -math.inf
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
@@ -81,6 +85,7 @@ class Reconciler:
         queues_sweep()
         retention_apply()
         self._sweep_uploads()
+        self._roll_usage_up()
         wake_if_work_waits()
 
     def _sweep_uploads(self) -> None:
@@ -88,6 +93,13 @@ class Reconciler:
         if self._clock() >= self._next_sweep:
             self._next_sweep = self._clock() + SWEEP_SECONDS
             uploads_sweep()
+
+    def _roll_usage_up(self) -> None:
+        """Once a minute; less often where a day holds so much that counting it takes long."""
+        started = self._clock()
+        if started >= self._next_usage:
+            usage_roll_up()
+            self._next_usage = started + max(USAGE_SECONDS, USAGE_SHARE * (self._clock() - started))
 
     def _hold(self) -> bool:
         """More than half of the workers silent at once is likely our fault, not theirs: wait for one lease time."""

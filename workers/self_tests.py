@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 def self_test_next(host: Host, mine: list[Placement]) -> bool:
     """Test one model that waits for it, if any. One that passed stays loaded, one that did not is unloaded.
 
-    One that finds no room here, beside ``mine``, waits for another worker, or for its next turn.
+    One that finds no room here, beside ``mine``, waits for another worker, or until there is.
     """
-    model = registry.self_test_claim(worker=host.worker)
+    waiting = list(registry.self_tests_waiting())
+    fitting = [model.pk for model in waiting if host.has_room(model, mine)]
+    model = registry.self_test_claim(worker=host.worker, among=fitting) if fitting else None
     if model is None:
         return False
     found: dict[str, Any] = {"revision": model.revision, "facts": {}}
@@ -63,11 +65,12 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "execution": info.execution,
         "dtype": info.dtype,
         "device": info.device,
-        "max_length": info.max_length,
+        "max_length": info.max_length or None,  # of a remote model nobody knows
         "scale": info.scale,
         "weight_bytes": info.weight_bytes,
         "load_seconds": round(info.load_seconds, 3),
         "maxsim_backend": info.maxsim_backend,
+        "shorter_dimensions": info.shorter_dimensions,
     }
 
 

@@ -10,8 +10,9 @@ from typing import Final
 from django.conf import settings
 
 from scoring.models import ScoringModel
-from scoring.models.scoring_model import SelfTestMode
+from scoring.models.scoring_model import ModelEngine, SelfTestMode
 from workers.engine.model_types import ModelKind, ModelSpec
+from workers.remote.spec import RemoteSpec
 
 PACKAGE: Final = "package:"
 DISTRIBUTION_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -23,6 +24,17 @@ class SourceError(Exception):
 
 def model_spec(model: ScoringModel) -> ModelSpec:
     """Raises SourceError when the model's files are not where the row says, or may not be used."""
+    if model.is_remote:
+        return RemoteSpec(
+            name=model.name,
+            folder=Path(),
+            kind=ModelKind(model.kind),
+            check_order=model.self_test_mode == SelfTestMode.FULL,
+            engine=ModelEngine(model.engine),
+            endpoint=model.endpoint,
+            remote_model=model.remote_model,
+            credential=model.credential,
+        )
     folder = source_folder(model.source)
     if model.gguf_file and Path(model.gguf_file).name != model.gguf_file:
         raise SourceError(f"The GGUF file is {model.gguf_file!r}; give the bare name of a file in {model.source}.")

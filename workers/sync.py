@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +32,8 @@ from workers.engine.types import (
     LabelScores,
     LongDocuments,
     Pairing,
+    PoolingOutput,
+    PoolingRequest,
     Priority,
     ScoringOptions,
     ScoringOutput,
@@ -40,6 +42,7 @@ from workers.engine.types import (
 )
 from workers.host import Host
 from workers.loop import Loop
+from workers.sync_texts import TOKEN_TASKS, pooled_reply, pooling_request, token_reply
 
 logger = logging.getLogger(__name__)
 
@@ -115,11 +118,11 @@ class SyncDesk:
             if self._closed:
                 raise Refused("shutting_down", "The worker stops; send the request again.")
             model = self._served(call)
-            options = _options(call)
+            ask = self._question(hand)
         except Refused as refusal:
             self._refuse(hand, refusal)
             return
-        self._host.ensure(model).add_done_callback(lambda ready: self._submit(hand, options, ready))
+        self._host.ensure(model).add_done_callback(lambda ready: self._submit(hand, ask, ready))
 
     def _acknowledge(self, call: SyncRequest) -> bool:
         worker = self._host.worker
@@ -139,31 +142,39 @@ class SyncDesk:
             raise Refused("model_not_loaded", f"Model '{model.name}' is not loaded on {self._worker_name} now.")
         return model
 
-    def _submit(self, hand: InHand, options: tuple[Pairing, ScoringOptions], ready: Future[str]) -> None:
+    def _question(self, hand: InHand) -> ScoringRequest | PoolingRequest | None:
+        """What to ask the engine, once the model's name in it is known; None: only its tokenizer."""
+        try:
+            if hand.call.options.task in TOKEN_TASKS:
+                return None
+            if hand.call.options.task:
+                return pooling_request(hand.call, "", deadline=hand.deadline, cancelled=hand.cancelled)
+            return _scoring_request(hand)
+        except (
+            ValueError,
+            KeyError,
+            EngineError,
+        ) as error:  # a choice that there is not, which the web would not offer
+            raise Refused("unknown_payload", f"The request cannot be read: {error}.") from error
+
+    def _submit(self, hand: InHand, ask: ScoringRequest | PoolingRequest | None, ready: Future[str]) -> None:
         if error := ready.exception():
             self._refuse(hand, Refused("model_load_failed", str(error)))
             return
-        pairing, chosen = options
-        request = ScoringRequest(
-            model=ready.result(),
-            queries=tuple(hand.call.queries),
-            documents=tuple(hand.call.documents),
-            query_ids=tuple(map(tuple, hand.call.query_ids)),
-            document_ids=tuple(map(tuple, hand.call.document_ids)),
-            cache_salt=hand.call.cache_salt,
-            pairing=pairing,
-            priority=Priority.INTERACTIVE,
-            deadline=hand.deadline,
-            cancelled=hand.cancelled,
-            options=chosen,
-        )
-        answer = self._host.submit(uuid.UUID(hand.call.model_id), request, interactive=True)
-        answer.add_done_callback(lambda scored: self._scored(hand, scored))
+        name, model_id = ready.result(), uuid.UUID(hand.call.model_id)
+        answer: Future[Any]
+        if ask is None:
+            answer = self._replies.submit(lambda: token_reply(hand.call, self._host.reader(name), self._worker_name))
+        elif isinstance(ask, PoolingRequest):
+            answer = self._host.pool(model_id, replace(ask, model=name))
+        else:
+            answer = self._host.submit(model_id, replace(ask, model=name), interactive=True)
+        answer.add_done_callback(lambda answered: self._answered(hand, name, answered))
 
-    def _scored(self, hand: InHand, scored: Future[ScoringOutput]) -> None:
-        error = scored.exception()
+    def _answered(self, hand: InHand, name: str, answered: Future[Any]) -> None:
+        error = answered.exception()
         if error is None:
-            self._replies.submit(self._reply, hand, scored.result())
+            self._replies.submit(self._reply, hand, name, answered.result())
         elif isinstance(error, RequestCancelled) and hand.cancelled.is_set():
             # Read by nobody, unless Redis forgot that somebody waits.
             left = SyncReply(error_code="caller_left", error_message="Nobody seemed to wait for the answer any more.")
@@ -175,8 +186,21 @@ class SyncDesk:
                 logger.error("a request failed", exc_info=error)
             self._refuse(hand, Refused("internal_error", f"The worker failed: {type(error).__name__}."))
 
-    def _reply(self, hand: InHand, output: ScoringOutput) -> None:
-        self._send(hand, reply_of(output, self._worker_name), "fallback" if output.fallback else "answered")
+    def _reply(self, hand: InHand, name: str, output: ScoringOutput | PoolingOutput | SyncReply) -> None:
+        try:
+            reply = self._reply_of(hand, name, output)
+        except EngineError as error:
+            self._refuse(hand, Refused(error.code, str(error)))
+        else:
+            self._send(hand, reply, "fallback" if reply.fallback else "answered")
+
+    def _reply_of(self, hand: InHand, name: str, output: ScoringOutput | PoolingOutput | SyncReply) -> SyncReply:
+        if isinstance(output, SyncReply):
+            return output
+        if isinstance(output, ScoringOutput):
+            return reply_of(output, self._worker_name)
+        names = self._host.reader(name).names if hand.call.options.return_tokens else None
+        return pooled_reply(output, self._worker_name, names)
 
     def _refuse(self, hand: InHand, refusal: Refused) -> None:
         reply = SyncReply(error_code=refusal.code, error_message=str(refusal), worker=self._worker_name)
@@ -227,27 +251,37 @@ def _stranger(reply_key: str) -> SyncRequest:
     )
 
 
-def _options(call: SyncRequest) -> tuple[Pairing, ScoringOptions]:
-    given = call.options
-    try:
-        options = ScoringOptions(
-            max_tokens_per_query=given.max_tokens_per_query,
-            max_tokens_per_document=given.max_tokens_per_document,
-            truncation=Truncation(given.truncation),
-            instruction=given.instruction,
-            use_activation=given.use_activation,
-            labels=tuple(given.labels),
-            label_token_ids=tuple(each if isinstance(each, int) else tuple(each) for each in given.label_token_ids),
-            apply_softmax=given.apply_softmax,
-            item_first=given.item_first,
-            template=given.template,
-            add_special_tokens=given.add_special_tokens,
-            long_documents=LongDocuments(given.long_documents),
-            chunk_overlap=given.chunk_overlap,
-        )
-        return Pairing(call.pairing), options
-    except ValueError as error:
-        raise Refused("unknown_payload", f"The request cannot be read: {error}.") from error
+def _scoring_request(hand: InHand) -> ScoringRequest:
+    call, given = hand.call, hand.call.options
+    options = ScoringOptions(
+        max_tokens_per_query=given.max_tokens_per_query,
+        max_tokens_per_document=given.max_tokens_per_document,
+        truncation=Truncation(given.truncation),
+        instruction=given.instruction,
+        use_activation=given.use_activation,
+        dimensions=given.dimensions,
+        labels=tuple(given.labels),
+        label_token_ids=tuple(each if isinstance(each, int) else tuple(each) for each in given.label_token_ids),
+        apply_softmax=given.apply_softmax,
+        item_first=given.item_first,
+        template=given.template,
+        add_special_tokens=given.add_special_tokens,
+        long_documents=LongDocuments(given.long_documents),
+        chunk_overlap=given.chunk_overlap,
+    )
+    return ScoringRequest(
+        model="",
+        queries=tuple(call.queries),
+        documents=tuple(call.documents),
+        query_ids=tuple(map(tuple, call.query_ids)),
+        document_ids=tuple(map(tuple, call.document_ids)),
+        cache_salt=call.cache_salt,
+        pairing=Pairing(call.pairing),
+        priority=Priority[given.priority.upper()],
+        deadline=hand.deadline,
+        cancelled=hand.cancelled,
+        options=options,
+    )
 
 
 def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:

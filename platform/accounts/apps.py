@@ -7,8 +7,6 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from accounts.services import VERBS
-        from audit.services import register_verb
+        from accounts.verbs import register
 
-        for verb, sentence in VERBS.items():
-            register_verb(verb, sentence)
+        register()

@@ -9,10 +9,12 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils import timezone
 
+from accounts.limits import QuotaLimits
 from accounts.scopes import Role, Scope
+from assay.token_form import PREFIX
 
 
-class Team(models.Model):
+class Team(QuotaLimits):
     """The owner of sets, jobs and tokens: another team's rows do not exist for its members."""
 
     name = models.CharField(max_length=100, unique=True)
@@ -37,7 +39,7 @@ class Membership(models.Model):
         return f"{self.user} as {self.role} of {self.team}"
 
 
-class ApiToken(models.Model):
+class ApiToken(QuotaLimits):
     """A secret of a machine. Only its keyed hash is stored, with the id of the pepper that made it."""
 
     public_id = models.CharField(max_length=16, unique=True, editable=False)
@@ -47,6 +49,14 @@ class ApiToken(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, editable=False, related_name="tokens"
     )
     scopes = ArrayField(models.CharField(max_length=20, choices=Scope.choices))
+    allowed_models = ArrayField(
+        models.CharField(max_length=64), default=list, db_default=[], blank=True,
+        help_text="Names of the only models that it may use, separated by commas; empty: all",
+    )  # fmt: skip
+    allowed_networks = ArrayField(
+        models.CharField(max_length=43), default=list, db_default=[], blank=True,
+        help_text="The only networks that it may be used from, such as 10.0.0.0/8, separated by commas; empty: all",
+    )  # fmt: skip
     pepper_id = models.PositiveIntegerField(editable=False)
     digest = models.CharField(max_length=64, editable=False)
     enabled = models.BooleanField(default=True)
@@ -66,3 +76,8 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.public_id})"
+
+    @property
+    def prefix(self) -> str:
+        """The part of the secret that may be shown: it tells which token it is."""
+        return f"{PREFIX}{self.public_id}"

@@ -1,13 +1,13 @@
-"""Make, revoke and check API tokens; say who a token or a user acts for."""
+"""Make, change, revoke and check API tokens; say who a token or a user acts for, and what they may do."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -18,18 +18,15 @@ from django.utils import timezone
 
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
+from accounts.selectors import token_found
+from accounts.token_limits import checked_limits, is_admitted, own_rights_check
 from assay.api.principal import Principal
-from assay.errors import AssayError
+from assay.client_address import Address
+from assay.token_form import ID_LENGTH, PREFIX, SECRET_LENGTH, WHOLE
 from audit.services import audit_record
 
-VERBS = {
-    "token.created": "created API token {target}",
-    "token.revoked": "revoked API token {target}",
-}
-PREFIX = "assay_"
-ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-SECRET_FORM = re.compile(PREFIX + r"([0-9a-zA-Z]{12})_[0-9a-zA-Z]{43}")  # 43 letters of 62: 256 bits
-LAST_USED_EVERY = timedelta(minutes=1)
+ALPHABET: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LAST_USED_EVERY: Final = timedelta(minutes=1)
 
 
 @transaction.atomic
@@ -39,49 +36,86 @@ def token_create(
     name: str,
     scopes: Collection[str],
     created_by: User | None = None,
+    principal: Principal | None = None,
     expires_at: datetime | None = None,
+    allowed_models: Collection[str] = (),
+    allowed_networks: Sequence[str] = (),
 ) -> tuple[ApiToken, str]:
-    """Make a token and return it with its secret, which exists nowhere else from now on."""
-    if not scopes or not set(scopes) <= ALL_SCOPES:
-        given, known = ", ".join(sorted(scopes)) or "none", ", ".join(sorted(ALL_SCOPES))
-        message = f"A token needs scopes out of {known}; given: {given}."
-        raise AssayError("unknown_scope", message, status=422, param="scopes")
-    public_id = "".join(secrets.choice(ALPHABET) for _ in range(12))
-    secret = f"{PREFIX}{public_id}_" + "".join(secrets.choice(ALPHABET) for _ in range(43))
+    """Make a token and return it with its secret, which exists nowhere else from now on.
+
+    Give the ``principal`` of a request, or the user who makes it (None: the platform itself, bound by nothing). No
+    models or networks: all of them.
+
+    Raises AssayError 422 for limits that cannot be, 403 ``exceeds_own_rights`` for more than the maker has.
+    """
+    if principal is None and created_by is not None:
+        principal = principal_in_team(created_by, team)
+    limits = {"name": name, "scopes": scopes, "expires_at": expires_at}
+    fields = checked_limits({**limits, "allowed_models": allowed_models, "allowed_networks": allowed_networks})
+    if principal is not None:
+        own_rights_check(principal, fields)
+    public_id, secret = _random(ID_LENGTH), _random(SECRET_LENGTH)
+    secret = f"{PREFIX}{public_id}_{secret}"
     pepper_id = max(settings.TOKEN_PEPPERS)
     token = ApiToken.objects.create(
         public_id=public_id,
-        name=name,
         team=team,
-        created_by=created_by,
-        scopes=sorted(set(scopes)),
+        created_by=principal.user if principal else None,
         pepper_id=pepper_id,
         digest=_digest(secret, pepper_id),
-        expires_at=expires_at,
+        **fields,
     )
-    audit_record(verb="token.created", actor=created_by, team=team, target=token, detail={"scopes": token.scopes})
+    detail = {field: _plain(value) for field, value in fields.items() if field != "name" and value}
+    audit_record(verb="token.created", principal=principal, team=team, target=token, detail=detail)
     return token, secret
 
 
 @transaction.atomic
-def token_revoke(*, token: ApiToken, actor: User | None) -> None:
+def token_change(*, token: ApiToken, principal: Principal, **given: Any) -> ApiToken:
+    """Change name, scopes, models, networks or expiry of a token; what is not given stays.
+
+    Raises AssayError as ``token_create`` does. A change is in force with the next request.
+    """
+    fields = {field: value for field, value in checked_limits(given).items() if value != getattr(token, field)}
+    own_rights_check(principal, fields)
+    if fields:
+        ApiToken.objects.filter(pk=token.pk).update(**fields)
+        detail = {field: [_plain(getattr(token, field)), _plain(value)] for field, value in fields.items()}
+        audit_record(verb="token.changed", principal=principal, team=token.team, target=token, detail=detail)
+        token.refresh_from_db()
+    return token
+
+
+@transaction.atomic
+def token_revoke(*, token: ApiToken, actor: User | None = None, principal: Principal | None = None) -> None:
+    """For good: a token is never enabled again, nor deleted, as requests and events name it."""
     if ApiToken.objects.filter(pk=token.pk, enabled=True).update(enabled=False):
-        audit_record(verb="token.revoked", actor=actor, team=token.team, target=token)
+        audit_record(verb="token.revoked", principal=principal, actor=actor, team=token.team, target=token)
     token.enabled = False
 
 
-def token_authenticate(*, secret: str) -> ApiToken | None:
-    """The live token that ``secret`` belongs to, or None. An unknown id costs the same hash as a known one."""
-    form = SECRET_FORM.fullmatch(secret)
+def token_authenticate(*, secret: str, address: Address | None = None) -> ApiToken | None:
+    """The live token that ``secret`` belongs to, or None. An unknown id costs the same hash as a known one.
+
+    Read anew for every request: what was revoked or changed is so everywhere at once.
+
+    Raises PermissionDenied when the token may not be used from ``address``.
+    """
+    form = WHOLE.fullmatch(secret)
     if form is None:
         return None
-    token = ApiToken.objects.select_related("team", "created_by").filter(public_id=form[1]).first()
+    token = token_found(form[1])
     pepper_id = token.pepper_id if token else max(settings.TOKEN_PEPPERS)
     if pepper_id not in settings.TOKEN_PEPPERS:
         return None  # its pepper was retired: so are all its tokens
     right = hmac.compare_digest(_digest(secret, pepper_id), token.digest if token else "0" * 64)
-    if token is None or not right or not _is_live(token):
+    if token is None or not right or not token_is_live(token):
         return None
+    if not is_admitted(token, address):
+        raise PermissionDenied(
+            f"The token '{token.name}' may not be used from {address or 'an unknown address'}. Use it in one of its "
+            "networks, or ask an administrator to allow this one."
+        )
     _note_use(token)
     return token
 
@@ -97,7 +131,9 @@ def principal_system() -> Principal:
 
 
 def principal_of_token(token: ApiToken) -> Principal:
-    return Principal(user=token.created_by, team=token.team, token=token, scopes=frozenset(token.scopes))
+    """Of a token that ``token_authenticate`` found. It may no more than whoever made it may by now."""
+    scopes = frozenset(token.scopes) & _owner_scopes(token)
+    return Principal(user=token.created_by, team=token.team, token=token, scopes=scopes)
 
 
 def principal_of_user(user: User) -> Principal:
@@ -106,16 +142,36 @@ def principal_of_user(user: User) -> Principal:
     if membership is None and not user.is_superuser:
         raise PermissionDenied("Your user belongs to no team; ask an administrator to add it to one.")
     team = membership.team if membership else team_default()
-    scopes = ALL_SCOPES if user.is_superuser or membership is None else ROLE_SCOPES[membership.role]
-    return Principal(user=user, team=team, token=None, scopes=scopes)
+    return Principal(user=user, team=team, token=None, scopes=_scopes(user, membership.role if membership else None))
+
+
+def principal_in_team(user: User, team: Team) -> Principal:
+    """A person who acts for a certain team: what their role there allows, which may be nothing."""
+    role = Membership.objects.filter(user=user, team=team).values_list("role", flat=True).first()
+    return Principal(user=user, team=team, token=None, scopes=_scopes(user, role))
+
+
+def _scopes(user: User, role: str | None) -> frozenset[str]:
+    if user.is_superuser:
+        return ALL_SCOPES
+    return ROLE_SCOPES[role] if role else frozenset()
+
+
+def _owner_scopes(token: Any) -> frozenset[str]:
+    """``token`` is one of ``token_found``."""
+    return ALL_SCOPES if token.created_by is None else _scopes(token.created_by, token.owner_role)
 
 
 def _digest(secret: str, pepper_id: int) -> str:
     return hmac.new(settings.TOKEN_PEPPERS[pepper_id].encode(), secret.encode(), hashlib.sha256).hexdigest()
 
 
-def _is_live(token: ApiToken) -> bool:
-    owner_active = token.created_by is None or token.created_by.is_active
+def _random(length: int) -> str:
+    return "".join(secrets.choice(ALPHABET) for _ in range(length))
+
+
+def token_is_live(token: ApiToken) -> bool:
+    owner_active = token.created_by is None or (token.created_by.is_active and bool(_owner_scopes(token)))
     return token.enabled and owner_active and (token.expires_at is None or token.expires_at > timezone.now())
 
 
@@ -125,3 +181,7 @@ def _note_use(token: ApiToken) -> None:
     if token.last_used_at is None or token.last_used_at < now - LAST_USED_EVERY:
         stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - LAST_USED_EVERY)
         ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

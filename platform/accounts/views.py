@@ -6,6 +6,7 @@ from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.generic.base import View
 
+from accounts.forms import login_record
 from accounts.one_time import ticket_user
 from assay.web.errors import answer
 
@@ -20,4 +21,5 @@ class OneTimeLoginView(View):
                 request, 403, "This login link was used already or has expired; start the platform again for a new one."
             )
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        login_record(user=user, by="one-time link")
         return HttpResponseRedirect("/")

@@ -8,6 +8,8 @@ from typing import Any
 
 import structlog
 
+from assay.token_form import tokens_hidden
+
 HIDDEN = ("authorization", "password", "secret", "token", "cookie")
 
 
@@ -43,6 +45,7 @@ def json_formatter() -> logging.Formatter:
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str),
+            _hide_tokens,
         ],
     )
 
@@ -55,6 +58,11 @@ def _shared() -> list[Any]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_secrets,
     ]
+
+
+def _hide_tokens(_logger: Any, _method: str, line: Any) -> str:
+    """Last of all, over the finished line: paths in messages, values in tracebacks, whatever an exception says."""
+    return tokens_hidden(line)
 
 
 def _hide_secrets(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +58,8 @@ class Program:
 class Platform:
     """Web server, reconciler and ``workers`` GPU workers, from entering the ``with`` block to leaving it.
 
-    ``environment`` is added to the children's environment: it names the database, Redis and the settings.
+    ``environment`` is added to the children's environment: it names the database, Redis and the settings. ``backoff``
+    are the seconds before a process that ended starts again, longer with every early end.
     """
 
     data_dir: Path
@@ -67,6 +68,7 @@ class Platform:
     workers: int = 1
     web_processes: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
+    backoff: Sequence[float] = BACKOFF_SECONDS
     programs: dict[str, Program] = field(default_factory=dict, init=False)
     _guard: threading.RLock = field(default_factory=threading.RLock, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -181,7 +183,7 @@ class Platform:
         if program.restart_at is None:
             _signal_group(program, signal.SIGKILL)  # what a dead leader left of its group
             program.crashes = 0 if now - program.started_at > STEADY_SECONDS else program.crashes + 1
-            program.restart_at = now + BACKOFF_SECONDS[min(program.crashes, len(BACKOFF_SECONDS) - 1)]
+            program.restart_at = now + self.backoff[min(program.crashes, len(self.backoff) - 1)]
         elif now >= program.restart_at:
             self._start(program)
 

@@ -6,11 +6,13 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
+from accounts.forms import AdminLoginForm
 from assay.api.docs import SwaggerView
 
 admin.site.site_header = "Assay"
 admin.site.site_title = "Assay"
 admin.site.index_title = "Administration"
+admin.site.login_form = AdminLoginForm
 
 urlpatterns = [
     path("admin/", admin.site.urls),

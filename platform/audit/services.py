@@ -28,6 +28,10 @@ def register_verb(verb: str, sentence: str) -> None:
         raise ValueError(f"The verb {verb!r} is registered already, with the sentence {_sentences[verb]!r}.")
 
 
+def verbs_known() -> list[str]:
+    return sorted(_sentences)
+
+
 def audit_record(
     *,
     verb: str,

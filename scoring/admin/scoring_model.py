@@ -22,8 +22,8 @@ from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_check, model_disable, model_register, model_self_test
 
 SETTINGS = (
-    "name", "kind", "source", "gguf_file", "device", "dtype", "max_length", "gpu_maxsim", "template", "labels",
-    "positive_class", "weights",
+    "name", "kind", "source", "gguf_file", "engine", "endpoint", "remote_model", "credential", "device", "dtype",
+    "max_length", "gpu_maxsim", "template", "labels", "positive_class", "weights",
 )  # fmt: skip
 PLACING = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")

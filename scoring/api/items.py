@@ -30,6 +30,7 @@ DOCUMENT_SCHEMA: Final[dict[str, Any]] = {
 class DocumentsField(serializers.Field[list[Given], Any, Any, Any]):
     """A list of texts and objects; one alone counts as a list of one. The empty list is refused."""
 
+    wanted: ClassVar = 'a list of texts or of objects such as {"text": "…"}'
     default_error_messages: ClassVar = {
         "empty": "The list is empty; give at least one document.",
         "not_a_document": 'A document is a text or an object such as {{"text": "…"}}, not {given}.',

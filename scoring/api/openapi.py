@@ -13,19 +13,21 @@ from rest_framework import serializers
 REFUSALS = {
     400: "The body is not JSON, or cannot be read.",
     401: "No token or session, or one that is not valid.",
-    403: "The token lacks the scope.",
+    403: "The token lacks the scope, or is not for the model or the network.",
     404: "There is no such resource, or it belongs to another team.",
     409: "The request conflicts with the present state.",
     413: "The body or the number of documents is over the limit.",
     415: "The media type of the body is not accepted here.",
-    422: "A field is missing, unknown or out of range; `param` names it.",
-    429: "Too much is in flight; try again after `Retry-After` seconds.",
+    422: "A field or a query parameter is missing, unknown or out of range; `param` names it.",
+    429: "Too much is in flight, or a quota is used up, which `quota`, `limit`, `used` and `reset` tell then; come "
+    "again after `Retry-After` seconds.",
     500: "Something failed on the server's side.",
     503: "No worker, or the message queue, can answer now.",
     504: "The deadline passed before the answer came.",
+    507: "The disk is full.",
 }
-READ = (401, 403)
-LISTED = (*READ, 404, 422)
+READ = (401, 403, 422)
+LISTED = (*READ, 404)
 BODY = (400, 401, 403, 413, 415, 422)
 SCORED = (*BODY, 404, 409, 429, 500, 503, 504)
 
@@ -69,7 +71,7 @@ def operation(
     request_example: Any = None,
     status: int = 200,
     other_answers: Mapping[int, Any] | None = None,
-    errors: Sequence[int] = READ,
+    errors: Sequence[int] = (401, 403),
     parameters: Sequence[Any] = (),
     description: str = "",
     media_type: str = "application/json",
@@ -81,7 +83,7 @@ def operation(
         examples.append(OpenApiExample("Request", value=request_example, request_only=True, media_type=media_type))
     if example is not None:
         examples.append(OpenApiExample("Answer", value=example, response_only=True, status_codes=[str(status)]))
-    refusals = {code: OpenApiResponse(ErrorSerializer, REFUSALS[code]) for code in sorted(errors)}
+    refusals = {code: OpenApiResponse(ErrorSerializer, REFUSALS[code]) for code in sorted(set(errors))}
     return extend_schema(
         operation_id=operation_id,
         summary=summary,

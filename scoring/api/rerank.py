@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -38,6 +38,11 @@ class RerankSerializer(RerankingSerializer):
     documents = DocumentsField()
     top_n = StrictIntegerField(required=False, allow_null=True, min_value=1, help_text="Absent or null: all")
     return_documents = StrictBooleanField(default=True)
+    raw_scores = StrictBooleanField(default=False, help_text="true: as use_activation false")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        attrs["use_activation"] = attrs["use_activation"] and not attrs["raw_scores"]
+        return super().validate(attrs)
 
 
 @extend_schema_field({"type": "object", "properties": {"text": {}}, "required": ["text"], "additionalProperties": True})
@@ -86,13 +91,17 @@ class RerankView(ScoringView):
         parameters=HEADERS,
     )
     def post(self, request: Request) -> Response:
-        fields = validated(RerankSerializer, request)
-        answer = scored(request, fields, queries=[fields["query"]], options=options_of(fields))
-        results = []
-        for item in answer.ranked()[: fields.get("top_n")]:
-            document = fields["documents"][item.index]
-            result = {"index": item.index, "relevance_score": item.score, **outcome(item), **id_of(document)}
-            if fields["return_documents"]:
-                result["document"] = echoed(document, fields["texts"][item.index])
-            results.append(result)
-        return answer_response(answer, results=results)
+        return reranked(request)
+
+
+def reranked(request: Request) -> Response:
+    fields = validated(RerankSerializer, request)
+    answer = scored(request, fields, queries=[fields["query"]], options=options_of(fields))
+    results = []
+    for item in answer.ranked()[: fields.get("top_n")]:
+        document = fields["documents"][item.index]
+        result = {"index": item.index, "relevance_score": item.score, **outcome(item), **id_of(document)}
+        if fields["return_documents"]:
+            result["document"] = echoed(document, fields["texts"][item.index])
+        results.append(result)
+    return answer_response(answer, results=results)

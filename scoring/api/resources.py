@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
+from django import forms
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import Model, QuerySet
 from django.shortcuts import get_object_or_404
@@ -12,12 +13,14 @@ from django_filters import FilterSet
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from assay.api.pagination import CursorPagination
 from assay.api.principal import Principal, principal_of
+from assay.api.sentences import problem, shortened
 from assay.api.serializers import StrictSerializer
 from assay.errors import AssayError
 from scoring.models.base import UploadedSet
@@ -28,11 +31,13 @@ PAGE_PARAMETERS = ("cursor", "page_size")
 class Pagination(CursorPagination):
     """A cursor that was not made here is not found, and a page size that cannot be is refused rather than ignored."""
 
+    invalid_cursor_message = "The cursor is not one that a page of this list gave; start without it."
+
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any] | None:
         try:
             return super().paginate_queryset(queryset, request, view=view)
         except (DjangoValidationError, ValueError) as error:
-            raise NotFound("The cursor is not one that a page of this list gave; start without it.") from error
+            raise NotFound(self.invalid_cursor_message) from error
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         link = {"type": ["string", "null"], "format": "uri"}
@@ -60,9 +65,18 @@ class StrictFilterBackend(DjangoFilterBackend):
     """A query parameter that no filter knows is refused: ``?stat=failed`` must not list everything."""
 
     def filter_queryset(self, request: Any, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
-        filterset = self.get_filterset_class(view, queryset)
-        refuse_unknown(request, [*(filterset.base_filters if filterset else ()), *PAGE_PARAMETERS])
-        return super().filter_queryset(request, queryset, view)
+        filterset = self.get_filterset(request, queryset, view)
+        refuse_unknown(request, [*(filterset.filters if filterset else ()), *PAGE_PARAMETERS])
+        if filterset is None:
+            return queryset
+        for name, field in filterset.form.fields.items():
+            given = request.query_params.get(name, "")
+            if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
+                raise _refused(name, field, given, "invalid")  # to Django it would be neither, and list everything
+        for name, (fault, *_) in filterset.form.errors.as_data().items():
+            given = (fault.params or {}).get("value", request.query_params[name])  # of several the one at fault
+            raise _refused(name, filterset.form.fields[name], given, fault.code or "invalid")
+        return filterset.qs
 
 
 class ResourceViewSet(GenericViewSet[Any]):
@@ -74,6 +88,15 @@ class ResourceViewSet(GenericViewSet[Any]):
     pagination_class: Any = Pagination
     filter_backends: Any = (StrictFilterBackend,)
     filterset_class: type[FilterSet] | None = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if not self.takes_query():
+            refuse_unknown(request, ())
+
+    def takes_query(self) -> bool:
+        """Whether the operation reads query parameters, and so checks them itself."""
+        return self.action not in ("retrieve", None) and self.request.method in SAFE_METHODS
 
     def rows(self) -> QuerySet[Any]:
         """By default the team's: another team's row is not found."""
@@ -106,10 +129,15 @@ def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: 
     return found
 
 
+def _refused(name: str, field: Any, given: Any, code: str) -> serializers.ValidationError:
+    return serializers.ValidationError({name: [problem(name, field, given)]}, code=code)
+
+
 def refuse_unknown(request: Request, known: Collection[str]) -> None:
     for name in request.query_params:
         if name not in known:
-            message = f"Unknown query parameter '{name}'; the valid ones are: {', '.join(sorted(known)) or 'none'}."
+            valid = ", ".join(sorted(known)) or "none"
+            message = f"Unknown query parameter '{shortened(name)}'; the valid ones are: {valid}."
             raise serializers.ValidationError({name: [message]}, code="unknown_parameter")
 
 

@@ -87,15 +87,19 @@ class ScoreView(ScoringView):
         parameters=HEADERS,
     )
     def post(self, request: Request) -> Response:
-        fields = validated(ScoreSerializer, request)
-        # One query with many documents is a matrix of one row: the query is then encoded once.
-        matrix = fields["mode"] == "matrix" or len(fields["queries"]) == 1
-        pairing = "matrix" if matrix else "pairwise"
-        answer = scored(request, fields, queries=fields["queries"], pairing=pairing, options=options_of(fields))
-        data = []
-        for item in answer.items:
-            row, column = divmod(item.index, len(fields["documents"]))
-            place = {"query_index": row, "document_index": column} if fields["mode"] == "matrix" else {}
-            result = {"index": item.index, "object": "score", "score": item.score, **outcome(item), **place}
-            data.append({**result, **id_of(fields["documents"][column])})
-        return answer_response(answer, data=data)
+        return pairs_scored(request)
+
+
+def pairs_scored(request: Request) -> Response:
+    fields = validated(ScoreSerializer, request)
+    # One query with many documents is a matrix of one row: the query is then encoded once.
+    matrix = fields["mode"] == "matrix" or len(fields["queries"]) == 1
+    pairing = "matrix" if matrix else "pairwise"
+    answer = scored(request, fields, queries=fields["queries"], pairing=pairing, options=options_of(fields))
+    data = []
+    for item in answer.items:
+        row, column = divmod(item.index, len(fields["documents"]))
+        place = {"query_index": row, "document_index": column} if fields["mode"] == "matrix" else {}
+        result = {"index": item.index, "object": "score", "score": item.score, **outcome(item), **place}
+        data.append({**result, **id_of(fields["documents"][column])})
+    return answer_response(answer, data=data)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from rest_framework import serializers
@@ -21,6 +23,7 @@ from scoring.api.openapi import header
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import RERANKERS, model_for_request
+from scoring.services.pooling import PoolingAnswer
 from scoring.services.scoring import ScoredItem, ScoringAnswer, Side, scoring_run
 from scoring.states import ItemStatus
 
@@ -37,8 +40,9 @@ class ScoringSerializer(StrictSerializer):
     documents_field: ClassVar[str] = "documents"
 
     model = TextField(
-        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
-    )
+        required=False, allow_null=True, allow_blank=False,
+        help_text="A registered name; absent: the endpoint's default model",
+    )  # fmt: skip
     rank_fields = serializers.ListField(
         child=TextField(allow_blank=False), allow_empty=False, default=["text"],
         help_text="Of documents given as objects: the fields to rank; several are joined as `name: value` lines",
@@ -57,7 +61,6 @@ class ScoringSerializer(StrictSerializer):
     max_tokens_per_doc = StrictIntegerField(
         required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
     )
-
     long_documents = serializers.ChoiceField(
         ["truncate", "chunk_max"], default="truncate",
         help_text="Of documents over the model's limit: their beginning, or the best of windows over all of it",
@@ -80,6 +83,10 @@ class RerankingSerializer(ScoringSerializer):
     use_activation = StrictBooleanField(
         default=True, help_text="false: a cross-encoder's raw logit as the score, instead of a probability"
     )
+    dimensions = StrictIntegerField(
+        required=False, allow_null=True, min_value=1,
+        help_text="Of bi-encoders trained to be shortened (Matryoshka): score by so many dimensions of their vectors",
+    )  # fmt: skip
 
 
 def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
@@ -91,6 +98,7 @@ def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
         use_activation=fields.get("use_activation", True),
         long_documents=fields["long_documents"],
         chunk_overlap=fields["chunk_overlap"],
+        dimensions=fields.get("dimensions"),
         **more,
     )
 
@@ -119,18 +127,34 @@ def scored(
     kinds: Sequence[ModelKind] = RERANKERS,
 ) -> ScoringAnswer:
     """Send ``queries`` × the documents of ``fields`` to the model that they name."""
+    principal = principal_of(request)
     return scoring_run(
-        principal=principal_of(request),
+        principal=principal,
         endpoint=request.path,
-        model=model_for_request(name=fields.get("model"), kinds=kinds),
+        model=model_for_request(principal=principal, name=fields.get("model"), kinds=kinds),
         queries=queries,
         documents=fields["texts"],
         pairing=pairing,
-        options=options,
+        options=behind(request, options),
         timeout_ms=timeout_of(request),
         request_id=getattr(request, "request_id", ""),  # set by the middleware: the client's, or a new one
         caller=caller_of(request._request),
     )
+
+
+def behind(request: Request, options: SyncOptions) -> SyncOptions:
+    """A line of a request batch goes behind interactive work, whatever it asks for."""
+    return replace(options, priority="batch") if getattr(request._request, "waits_behind", False) else options
+
+
+@contextmanager
+def client_names(**names: str) -> Iterator[None]:
+    """Refusals tell the field at fault by the client's own name of it: ``client_names(documents="texts")``."""
+    try:
+        yield
+    except AssayError as error:
+        error.param = names.get(error.param or "", error.param)
+        raise
 
 
 def timeout_of(request: Request) -> int | None:
@@ -173,7 +197,11 @@ def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
         "assay": about,
         **members,
     }
-    return Response(body, headers={"Server-Timing": server_timing(reply.timings)})
+    return Response(body, headers=answer_headers(answer))
+
+
+def answer_headers(answer: ScoringAnswer | PoolingAnswer) -> dict[str, str]:
+    return {"Server-Timing": server_timing(answer.reply.timings), **answer.rate_limit}
 
 
 def outcome(item: ScoredItem) -> dict[str, Any]:

@@ -108,6 +108,9 @@ class UploadedSetViewSet(ResourceViewSet):
         refuse_long_body(request)
         super().initial(request, *args, **kwargs)
 
+    def takes_query(self) -> bool:
+        return super().takes_query() or self.action in ("create", "preview")  # the fields of a body that is the file
+
     def list(self, request: Request) -> Response:
         return self.paged(self.get_queryset().defer("problems", "mapping", "error"), self.serializer_class)
 
@@ -197,7 +200,7 @@ def set_operations(
             example=answer,
             status=201,
             other_answers={200: detail},
-            errors=(*BODY, 409),
+            errors=(*BODY, 409, 507),
             parameters=UPLOAD_PARAMETERS,
         ),
         preview=operation(
@@ -208,7 +211,7 @@ def set_operations(
             media_type="multipart/form-data",
             answer=PreviewSerializer,
             example=preview,
-            errors=BODY,
+            errors=(*BODY, 507),
             parameters=PREVIEW_PARAMETERS,
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
@@ -37,7 +38,7 @@ class FileBodyParser(BaseParser):
         while block := stream.read(BLOCK):
             size += len(block)
             refuse_larger(size)
-            file.write(block)
+            file.receive(block)
         file.complete(size)
         return {"file": file}
 
@@ -68,7 +69,10 @@ class PlainTextParser(FileBodyParser):
     suffix = "txt"
 
 
-UPLOAD_PARSERS: Final = (MultiPartParser, CsvParser, TsvParser, NdjsonParser, JsonLinesParser, PlainTextParser)
+FILE_PARSERS: Final[tuple[type[FileBodyParser], ...]] = (
+    CsvParser, TsvParser, NdjsonParser, JsonLinesParser, PlainTextParser,
+)  # fmt: skip
+UPLOAD_PARSERS: Final[tuple[type[BaseParser], ...]] = (MultiPartParser, *FILE_PARSERS)
 
 
 @extend_schema_field({"type": "string", "contentMediaType": "application/json"})
@@ -85,7 +89,7 @@ class MappingField(TextField):
         return mapping
 
 
-BODY_TYPES: Final = [parser.media_type for parser in UPLOAD_PARSERS if parser is not MultiPartParser]
+BODY_TYPES: Final = [parser.media_type for parser in FILE_PARSERS]
 NO_FILE: Final = (
     "The file is missing. Send it as the part 'file' of a multipart/form-data body, with a file name, or as the body "
     f"itself with the Content-Type {', '.join(BODY_TYPES[:-1])} or {BODY_TYPES[-1]}."
@@ -129,9 +133,9 @@ def upload_request(form: type[StrictSerializer]) -> dict[str, Any]:
 
 
 def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, Any]:
-    """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 422 for the fields."""
+    """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 507 for a full disk, 422 for fields."""
     try:
-        body: Any = request.data  # a form, or what FileBodyParser gives
+        body: Any = request.data or _empty_file(request)  # a form, or what FileBodyParser gives
         given = {**request.query_params.dict(), **dict(body.items())}
     except SuspiciousOperation as error:  # Django's bounds on form fields
         raise ParseError(f"The form cannot be read: {error}") from error
@@ -139,7 +143,15 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
     upload.is_valid(raise_exception=True)
     fields = upload.validated_data
     refuse_larger(fields["file"].size)
+    fields["file"].check()
     return fields
+
+
+def _empty_file(request: Request) -> dict[str, UploadedFile]:
+    """A body that is the file and has no bytes: DRF asks no parser then, and would call the file missing."""
+    media_type = request.content_type.partition(";")[0].strip().lower()
+    parsers = {parser.media_type: parser for parser in FILE_PARSERS}
+    return parsers[media_type]().parse(io.BytesIO()) if media_type in parsers else {}
 
 
 def refuse_larger(size: int, *, beside: int = 0) -> None:

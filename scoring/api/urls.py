@@ -5,16 +5,29 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.api_tokens import TokenViewSet
+from scoring.api.audit_events import AuditEventViewSet
+from scoring.api.batches import BatchCancelView, BatchListView, BatchView
+from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.document_sets import DocumentSetViewSet
+from scoring.api.embeddings import EmbeddingsView
+from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
-from scoring.api.models import CardListView, CardView, ModelViewSet
+from scoring.api.model_cards import CardListView, CardView
+from scoring.api.models import ModelViewSet
+from scoring.api.pooling import ClassifyView, PoolingView
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.sglang import V1ScoreView
+from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
+from scoring.api.tokens import DetokenizeView, TokenizeView
+from scoring.api.usage import UsageView
+from scoring.api.webhooks import WebhookDeliveryViewSet, WebhookViewSet
 from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
@@ -26,14 +39,36 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
+router.register("tokens", TokenViewSet, "api-token")
+router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("webhooks", WebhookViewSet, "api-webhook")
+router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")
 
 urlpatterns = [
-    path("rerank", RerankView.as_view(), name="rerank"),
+    path("rerank", RootRerankView.as_view(), name="rerank"),
     path("v1/rerank", RerankView.as_view(), name="v1-rerank"),
+    path("v2/rerank", CohereRerankView.as_view(), name="v2-rerank"),
     path("score", ScoreView.as_view(), name="score"),
-    path("v1/score", ScoreView.as_view(), name="v1-score"),
+    path("v1/score", V1ScoreView.as_view(), name="v1-score"),
     path("generative_scoring", GenerativeView.as_view(), name="generative-scoring"),
+    path("v1/embeddings", EmbeddingsView.as_view(), name="v1-embeddings"),
+    path("v2/embed", CohereEmbedView.as_view(), name="v2-embed"),
+    path("pooling", PoolingView.as_view(), name="pooling"),
+    path("classify", ClassifyView.as_view(), name="classify"),
+    path("embed", EmbedView.as_view(), name="embed"),
+    path("embed_sparse", EmbedSparseView.as_view(), name="embed-sparse"),
+    path("embed_all", EmbedAllView.as_view(), name="embed-all"),
+    path("predict", PredictView.as_view(), name="predict"),
+    path("tokenize", TokenizeView.as_view(), name="tokenize"),
+    path("detokenize", DetokenizeView.as_view(), name="detokenize"),
     path("v1/models", CardListView.as_view(), name="v1-models"),
     path("v1/models/<path:name>", CardView.as_view(), name="v1-model"),
+    path("v1/files", FileListView.as_view(), name="v1-files"),
+    path("v1/files/<str:file_id>", FileView.as_view(), name="v1-file"),
+    path("v1/files/<str:file_id>/content", FileContentView.as_view(), name="v1-file-content"),
+    path("v1/batches", BatchListView.as_view(), name="v1-batches"),
+    path("v1/batches/<str:batch_id>", BatchView.as_view(), name="v1-batch"),
+    path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
+    path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]

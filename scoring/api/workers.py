@@ -12,7 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from assay.api.serializers import StrictSerializer, TextField
+from assay.api.serializers import MomentField, StrictSerializer, TextField
 from scoring.api.models import MemorySerializer
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
@@ -37,7 +37,7 @@ class HoldWriteSerializer(StrictSerializer):
 
 
 class MaintenanceWriteSerializer(HoldWriteSerializer):
-    until = serializers.DateTimeField(default=None, allow_null=True, help_text="When it ends by itself; null: never")
+    until = MomentField(default=None, allow_null=True, help_text="When it ends by itself; null: never")
 
 
 class WorkerSerializer(serializers.Serializer[Any]):

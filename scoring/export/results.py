@@ -16,6 +16,7 @@ from scoring.models import Document, Query, QueryResult, Stage
 from scoring.ranking import number, status_name, strictly_decreasing
 from scoring.selectors.evaluation import document_names
 from scoring.selectors.jobs import Ranking
+from scoring.selectors.texts import query_texts_shown, texts_shown
 
 COLUMNS: Final = ("query_id", "query", "rank", "document_id", "title", "score", "raw_score", "status", "text")
 # A spreadsheet takes a cell that begins so for a formula. Numbers of ours are exempt by type.
@@ -74,11 +75,13 @@ def _results(stage: Stage) -> Iterator[QueryResult]:
 
 
 def _rows(stage: Stage) -> Iterator[dict[str, Any]]:
+    job = stage.job
     for result in _results(stage):
         ranking = Ranking.of(result)
         positions = ranking.positions.tolist()
-        documents = Document.objects.filter(document_set=stage.job.document_set_id, position__in=positions)
-        by_position = {document.position: document for document in documents.defer("metadata")}
+        query_texts_shown([result], job.query_set)
+        documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions).defer("metadata")
+        by_position = {document.position: document for document in texts_shown(documents, job.document_set)}
         for rank, position in enumerate(positions, start=1):
             yield _row(result.query, rank, by_position[position], ranking, rank - 1)
 

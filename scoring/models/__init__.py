@@ -1,12 +1,15 @@
 """Every table of the domain, one noun per file."""
 
+from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
+from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.query_set import Query, QuerySet
+from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
 from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
@@ -14,10 +17,15 @@ from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
+from scoring.models.usage import Usage, UsageClosing, UsageSource
+from scoring.models.webhook import Webhook, WebhookDelivery, WebhookEvent
 from scoring.models.worker import Worker
 
 __all__ = [
+    "BatchFile",
+    "BatchLine",
     "Chunk",
+    "ChunkReturn",
     "Document",
     "DocumentSet",
     "Job",
@@ -28,6 +36,7 @@ __all__ = [
     "Query",
     "QueryResult",
     "QuerySet",
+    "RequestBatch",
     "RunEntry",
     "RunSet",
     "ScoreRequest",
@@ -36,5 +45,11 @@ __all__ = [
     "StageMethod",
     "Transition",
     "Upload",
+    "Usage",
+    "UsageClosing",
+    "UsageSource",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
     "Worker",
 ]

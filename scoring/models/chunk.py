@@ -34,7 +34,8 @@ class Chunk(models.Model):
     ``raw_scores`` and ``scores`` are little-endian float32 [query_count, document_count], query-major, NaN = no score;
     ``scores`` is empty where activation changes nothing. ``statuses``: one byte per pair, an index into ITEM_STATUSES,
     or ABSENT where there is no pair.
-    A failed chunk stores none of these: each of its pairs failed with ``cause``.
+    A failed chunk stores none of these: each of its pairs failed with ``cause``. Long after the end of the job nobody
+    does: the rankings stay, see ``services.retention``.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="chunks")

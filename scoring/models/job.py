@@ -20,6 +20,7 @@ class Job(OwnedModel):
     ``end_reason`` says, once the job is being stopped or has ended, what ended it; the stages hold models and rankings.
     """
 
+    token = models.ForeignKey("accounts.ApiToken", on_delete=models.SET_NULL, null=True, related_name="+")
     name = models.CharField(max_length=200)
     document_set = models.ForeignKey(DocumentSet, on_delete=models.PROTECT, related_name="jobs")
     query_set = models.ForeignKey(QuerySet, on_delete=models.PROTECT, related_name="jobs")
@@ -47,6 +48,10 @@ class Job(OwnedModel):
     started_at = models.DateTimeField(null=True, help_text="the first lease since it last joined the queue")
     finished_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
+    scores_drop_begun_at = models.DateTimeField(
+        null=True, editable=False, help_text="since when its chunks' scores go, so that it cannot be ranked anew"
+    )
+    scores_dropped_at = models.DateTimeField(null=True, editable=False)
 
     class Meta(OwnedModel.Meta):
         ordering = ("-queued_at",)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
 from scoring.models.base import OwnedModel
@@ -19,6 +20,10 @@ class ScoreRequest(OwnedModel):
     error_code = models.CharField(max_length=64, blank=True)
     query_count = models.PositiveIntegerField(default=0)
     document_count = models.PositiveIntegerField(default=0)
+    scored_count = models.PositiveIntegerField(default=0, db_default=0, help_text="pairs that got a score")
+    compute_seconds = models.FloatField(
+        default=0.0, db_default=0.0, help_text="of the engine, over all parts of the request"
+    )
     prompt_tokens = models.PositiveIntegerField(default=0)
     queries = models.JSONField(null=True)
     documents = models.JSONField(null=True)
@@ -30,6 +35,8 @@ class ScoreRequest(OwnedModel):
         ordering = ("-created_at",)
         indexes = (
             models.Index(fields=("team", "-created_at"), name="score_request_recent"),
+            # Rows come in the order of time, so a summary of each range of pages finds a day.
+            BrinIndex(fields=("created_at",), name="score_request_by_time"),
             # Few rows have texts, and only these are looked through by the retention.
             models.Index(fields=("created_at",), condition=models.Q(queries__isnull=False), name="score_request_texts"),
         )

@@ -17,6 +17,7 @@ class ModelKind(models.TextChoices):
     SPARSE = "sparse", "sparse (dot product of word weights)"
     HYBRID = "hybrid", "hybrid (dense, sparse and late interaction together)"
     LISTWISE = "listwise", "listwise (documents read together)"
+    CLASSIFIER = "classifier", "classifier (labels of a text, or of its tokens)"
     GENERATIVE = "generative", "generative (label probability)"
 
 
@@ -30,6 +31,17 @@ class Dtype(models.TextChoices):
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
     INT8 = "int8", "int8 (linear layers, on the CPU)"
+
+
+class ModelEngine(models.TextChoices):
+    """Who computes the scores: our workers themselves, or a server elsewhere that speaks one of these shapes."""
+
+    LOCAL = "local", "the platform's own workers"
+    VLLM = "vllm", "vLLM"
+    TEI = "tei", "text-embeddings-inference"
+    COHERE = "cohere", "Cohere"
+    JINA = "jina", "Jina"
+    OPENAI = "openai-compatible", "OpenAI-compatible (embeddings at /v1/embeddings, reranking at /v1/rerank)"
 
 
 class SelfTestMode(models.TextChoices):
@@ -50,9 +62,16 @@ class ScoringModel(models.Model):
     kind = models.CharField(max_length=24, choices=ModelKind)
     source = models.CharField(
         max_length=500,
+        blank=True,
         help_text="a folder below one of MODEL_ROOTS, or package:<distribution>/<folder in it>",
     )
     gguf_file = models.CharField(max_length=200, blank=True, help_text="name of the GGUF file in the source, if any")
+    engine = models.CharField(max_length=24, choices=ModelEngine, default=ModelEngine.LOCAL)
+    endpoint = models.CharField(max_length=500, blank=True, help_text="of a remote engine: such as https://host:8000")
+    remote_model = models.CharField(max_length=200, blank=True, help_text="what the remote engine calls the model")
+    credential = models.CharField(
+        max_length=64, blank=True, help_text="name of the secret in REMOTE_CREDENTIALS, if the endpoint wants one"
+    )
     device = models.CharField(max_length=16, default="auto", help_text="auto, cpu, cuda or cuda:N")
     dtype = models.CharField(max_length=16, choices=Dtype, default=Dtype.AUTO)
     max_length = models.PositiveIntegerField(
@@ -119,6 +138,7 @@ class ScoringModel(models.Model):
         ordering = ("name",)
         constraints = (
             choice_constraint("kind", ModelKind, "scoring_model_kind"),
+            choice_constraint("engine", ModelEngine, "scoring_model_engine"),
             choice_constraint("dtype", Dtype, "scoring_model_dtype"),
             choice_constraint("state", ModelState, "scoring_model_state"),
             choice_constraint("self_test_mode", SelfTestMode, "scoring_model_self_test_mode"),
@@ -137,6 +157,10 @@ class ScoringModel(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_remote(self) -> bool:
+        return self.engine != ModelEngine.LOCAL
 
     @property
     def has_maxsim(self) -> bool:

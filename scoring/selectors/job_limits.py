@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from scoring.models import Job, JobLimit
 from scoring.states import ADMITTED_JOB_STATES, FINAL_JOB_STATES, WAITING_JOB_STATES
@@ -56,3 +56,9 @@ def job_usage(*, team: Team, user: User | None) -> JobUsage:
         waiting_limit=limit("waiting_jobs", settings.JOBS_WAITING_PER_USER),
         pairs_limit=limit("open_pairs", settings.PAIRS_OPEN_PER_USER),
     )
+
+
+def open_pairs(jobs: QuerySet[Job]) -> int:
+    """Of those that have not ended."""
+    pairs: int = jobs.exclude(state__in=FINAL_JOB_STATES).aggregate(pairs=Sum("pair_count", default=0))["pairs"]
+    return pairs

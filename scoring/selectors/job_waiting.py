@@ -35,7 +35,8 @@ def job_waiting(job: Job, chunks: Mapping[str, int]) -> Waiting:
             still = "chunk is" if in_hand == 1 else "chunks are"
             return Waiting("pausing", f"it is being paused, {in_hand:,} {still} still in hand")
         case JobState.PAUSED:
-            return Waiting("paused", f"it was paused by {_paused_by(job)}")
+            pause = job_pause_move(job)
+            return Waiting("paused", f"it was paused by {pause.actor if pause else 'nobody in particular'}")
         case JobState.QUEUED | JobState.RUNNING if not in_hand and chunks.get(ChunkState.PENDING, 0):
             return _queued(job)
     return NOTHING
@@ -54,9 +55,16 @@ def _scheduled(job: Job) -> Waiting:
     return Waiting("scheduled", "it joins the queue within seconds")
 
 
-def _paused_by(job: Job) -> str:
+def job_pause_move(job: Job) -> Transition | None:
+    """Who paused the job last, and out of which state."""
     pauses = Transition.objects.filter(job=job, entity="job", to_state=JobState.PAUSED)
-    return pauses.order_by("-id").values_list("actor", flat=True).first() or "nobody in particular"
+    return pauses.exclude(from_state=JobState.PAUSED).order_by("-id").first()  # that would be a change of its settings
+
+
+def paused_before_start(job: Job) -> bool:
+    """Whether it is paused and had not joined the queue by then."""
+    pause = job_pause_move(job) if job.state == JobState.PAUSED else None
+    return pause is not None and pause.from_state == JobState.SCHEDULED
 
 
 def _queued(job: Job) -> Waiting:
@@ -78,7 +86,10 @@ def _unplaced(model: ScoringModel) -> Waiting | None:
     """Why no worker can score by ``model`` now; None if one can."""
     here = Q(worker=None) | Q(worker__in=workers_alive())
     rows = list(Placement.objects.filter(here, model=model, present=True).select_related("worker"))
-    if any(row.state in SERVING for row in rows):
+    if serving := [row for row in rows if row.state in SERVING]:
+        if model.is_remote and all(row.state == PlacementState.DEGRADED for row in serving):
+            why = serving[0].cause.rstrip(".")
+            return Waiting("remote_unavailable", why[:1].lower() + why[1:])
         return None
     if loading := next((row for row in rows if row.worker and row.state in COMING), None):
         return Waiting("model_loading", f"model '{model.name}' is being loaded on {loading.worker}")

@@ -12,13 +12,15 @@ from django.db.models import Count, Prefetch, Q, QuerySet, Sum
 from django.utils import timezone
 
 from assay.api.principal import Principal
+from assay.api.sentences import shortened
 from assay.errors import AssayError
-from scoring.models import Chunk, Document, Job, QueryResult, Stage, Worker
+from scoring.models import Chunk, Document, Job, Query, QueryResult, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
 from scoring.selectors.failures import failure_codes
 from scoring.selectors.job_waiting import Waiting, job_waiting
 from scoring.selectors.packed import packed_part
+from scoring.selectors.texts import texts_shown
 from scoring.states import STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 
 RANKING_ARRAYS: Final = {"positions": 4, "raw_scores": 4, "scores": 4, "statuses": 1}  # bytes per rank
@@ -104,6 +106,15 @@ def jobs_of(principal: Principal) -> QuerySet[Job]:
     )
 
 
+def query_named(job: Job, external_id: str) -> Query:
+    """The query of that id in the uploaded file. Raises AssayError 404 ``no_such_query``."""
+    query = Query.objects.filter(query_set=job.query_set_id, external_id=external_id).first()
+    if query is None:
+        message = f"'{job.query_set.name}' has no query '{shortened(external_id)}'; give an id of the uploaded file."
+        raise AssayError("no_such_query", message, status=404, param="query_id")
+    return query
+
+
 def job_stage(job: Job, index: int | None) -> Stage:
     """The stage of that index, the last one for None. Raises AssayError 404 ``no_such_stage``."""
     stages = {stage.index: stage for stage in job.stages.all()}
@@ -175,7 +186,7 @@ def ranked_documents_of(
     rankings = [parts[result.pk] for result in results]
     positions = {position for ranking in rankings for position in ranking.positions.tolist()}
     found = Document.objects.filter(document_set=job.document_set_id, position__in=positions)
-    documents = {document.position: document for document in found}
+    documents = {document.position: document for document in texts_shown(found, job.document_set)}
     return [
         _ranked(ranking, documents, _failures(result, ranking), start)
         for result, ranking in zip(results, rankings, strict=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
 
+from assay.api.principal import Principal
+from assay.api.sentences import shortened
 from assay.errors import AssayError
-from scoring.models import ScoringModel
+from scoring.models import Job, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
-from scoring.states import ModelState, PlacementState, WorkerState
+from scoring.states import FINAL_JOB_STATES, ModelState, PlacementState, StageState, WorkerState
 
 # The order in which an endpoint without a model looks for a default one.
 RERANKERS = (
@@ -24,11 +28,31 @@ RERANKERS = (
     ModelKind.GENERATIVE,
 )
 GENERATIVE = (ModelKind.GENERATIVE,)
+EMBEDDERS = (ModelKind.BI_ENCODER, ModelKind.HYBRID)
+SPARSE_EMBEDDERS = (ModelKind.SPARSE, ModelKind.HYBRID)
+TOKEN_EMBEDDERS = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
+CLASSIFIERS = (ModelKind.CLASSIFIER,)
+# Of one text, or one token, each by itself.
+POOLERS = (*EMBEDDERS, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, *CLASSIFIERS)
 NAME: Final = re.compile(r"[-\w]{1,64}")
+JOBS_NAMED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs that have not ended and still need a model: ``count`` of all teams, ``ids`` the reader's own oldest ones."""
+
+    count: int
+    ids: list[uuid.UUID]
 
 
 def models_served() -> QuerySet[ScoringModel]:
     return ScoringModel.objects.filter(state=ModelState.AVAILABLE)
+
+
+def rerankers_served() -> QuerySet[ScoringModel]:
+    """Those that give a document a score for a query."""
+    return models_served().filter(kind__in=RERANKERS)
 
 
 def models_with_placements() -> QuerySet[ScoringModel]:
@@ -37,13 +61,21 @@ def models_with_placements() -> QuerySet[ScoringModel]:
     return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready)).order_by("name")
 
 
-def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
-    """The model named, or the default one of the first of ``kinds`` that has one.
+def models_usable(models: QuerySet[ScoringModel], principal: Principal) -> QuerySet[ScoringModel]:
+    """Of ``models``, those that the principal's token is for."""
+    return models.filter(name__in=principal.allowed_models) if principal.allowed_models else models
 
-    Raises AssayError 404 ``model_not_found`` naming what is served, 409 for one not served now, 422 for a wrong kind.
+
+def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
+    """The model named, or the default one of the first of ``kinds`` that has one: of those that the principal may use.
+
+    Raises PermissionDenied for a model that its token is not for; AssayError 404 ``model_not_found`` naming what is
+    served, 409 for one not served now, 422 for a wrong kind.
     """
-    served = list(models_served().filter(kind__in=kinds))
-    if not name:
+    served = list(models_usable(models_served().filter(kind__in=kinds), principal))
+    if name:
+        principal.require_model(name)
+    else:
         defaults = {model.kind: model for model in served if model.is_default}
         chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
         if chosen is None:
@@ -59,7 +91,7 @@ def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> Scorin
     if model is None:
         raise AssayError(
             "model_not_found",
-            f"Model '{name}' is not registered. Served here: {_names(served)}.",
+            f"Model '{shortened(name)}' is not registered. Served here: {_names(served)}.",
             status=404,
             param="model",
             extra={"models": [model.name for model in served]},
@@ -79,6 +111,13 @@ def model_for_request(*, name: str | None, kinds: Sequence[ModelKind]) -> Scorin
             param="model",
         )
     return model
+
+
+def model_open_jobs(model: ScoringModel, *, principal: Principal) -> OpenJobs:
+    needing = Stage.objects.filter(model=model, state__in=(StageState.WAITING, StageState.RUNNING))
+    jobs = Job.objects.filter(pk__in=needing.values("job")).exclude(state__in=FINAL_JOB_STATES)
+    own = jobs.filter(team=principal.team).order_by("queued_at").values_list("pk", flat=True)
+    return OpenJobs(jobs.count(), list(own[:JOBS_NAMED]))
 
 
 def model_card(model: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from django.db.models import Count, Model, Q, QuerySet
 from assay.api.principal import Principal
 from scoring.models import Document, DocumentSet, Job, Judgement, Query, RunEntry, RunSet
 from scoring.models import QuerySet as QueriesSet
-from scoring.models.base import UploadedSet
+from scoring.models.base import TextSet, UploadedSet
+from scoring.selectors.texts import texts_gone, texts_shown
 
 
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
@@ -29,6 +30,9 @@ def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
     """The set's rows in file order, those whose id, title or text holds ``search``."""
     model, parent, fields = _rows(uploaded)
     rows = model._default_manager.filter(**{parent: uploaded}).order_by("position")
+    if isinstance(uploaded, TextSet):
+        rows = texts_shown(rows, uploaded)
+        fields = ("external_id",) if texts_gone(uploaded) else fields
     if not search:
         return rows
     wanted = Q()

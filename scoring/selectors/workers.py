@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.db.models.functions import Now
 
 from scoring.models import Worker
@@ -13,6 +13,12 @@ from scoring.states import WorkerState
 def workers_alive() -> QuerySet[Worker]:
     """Workers that reported lately, whatever they do: starting, busy or draining ones cannot take new work."""
     return Worker.objects.filter(state=WorkerState.READY, heartbeat_at__gt=Now() - liveness())
+
+
+def worker_states() -> dict[WorkerState, int]:
+    """How many workers are in which state, those gone for long aside; only states that occur, in their own order."""
+    counted = dict(Worker.objects.exclude(state=WorkerState.GONE).order_by().values_list("state").annotate(Count("pk")))
+    return {state: counted[state] for state in WorkerState if state in counted}
 
 
 def workers_answering() -> dict[uuid.UUID, uuid.UUID]:

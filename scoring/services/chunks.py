@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, DateTimeField, Func, Q, QuerySet
+from django.db.models import Count, DateTimeField, F, Func, Q, QuerySet
 from django.db.models.functions import Now
 
-from scoring.models import Chunk, Job, Stage, Worker
+from scoring import dispatch
+from scoring.models import Chunk, ChunkReturn, Job, Stage, Worker
 from scoring.models.chunk import BLOBS
 from scoring.ranking import ScoreBlock
 from scoring.services.chunk_plan import Block, chunk_of
@@ -150,9 +151,19 @@ def chunk_give_back(*, chunk: Chunk, actor: str, cause: ChunkCause, error: str =
         where = Q(lease_token=chunk.lease_token)
         if not transition(chunk, to, actor=actor, reason=cause, detail=detail, where=where, **fields, **NO_LEASE):
             return False
+        _count_return(cause)
         if parts:
             _add_half(chunk, parts[1], actor=actor)
+        if to == ChunkState.CANCELLED:  # it may have been the last that its job waited for
+            transaction.on_commit(dispatch.reconciler_wake)
     return True
+
+
+def _count_return(cause: ChunkCause) -> None:
+    counter = ChunkReturn.objects.filter(cause=cause)
+    if not counter.update(count=F("count") + 1):
+        ChunkReturn.objects.get_or_create(cause=cause)
+        counter.update(count=F("count") + 1)
 
 
 def _add_half(chunk: Chunk, block: Block, *, actor: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from django.db import transaction
 from django.db.models import Exists, Max, Min, OuterRef
 from django.db.models.functions import Now
 
@@ -18,6 +19,7 @@ from scoring.selectors.run_match import run_match
 from scoring.services.rankings import stage_rank
 from scoring.services.stages import OPEN_STATES, pairs_recount, stage_open
 from scoring.services.transitions import RECONCILER, transition
+from scoring.services.webhook_deliveries import deliveries_create
 from scoring.states import ITEM_STATUSES, ChunkState, ItemStatus, JobEnd, JobState, StageState
 
 ADVANCING = (JobState.RUNNING, JobState.CANCELLING, JobState.FINALIZING)
@@ -88,9 +90,12 @@ def job_end(job: Job) -> bool:
     stopped = job.state == JobState.CANCELLING
     ended = JobEnd(job.end_reason).job_state if stopped else _end_state(stages, statistics)
     failure = _failure(job, stages) if ended == JobState.FAILED else ""
-    return transition(
-        job, ended, actor=RECONCILER, reason="ranked", finished_at=Now(), statistics=statistics, failure=failure
-    )
+    told: dict[str, Any] = {"finished_at": Now(), "statistics": statistics, "failure": failure}
+    with transaction.atomic():  # the end and the messages that tell of it: both or neither
+        moved = transition(job, ended, actor=RECONCILER, reason="ranked", **told)
+        if moved:
+            deliveries_create(job=job)
+    return moved
 
 
 def _count_retrieved(stage: Stage) -> None:

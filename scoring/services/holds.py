@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.texts import has_visible
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Placement, Transition, Worker
@@ -42,6 +43,7 @@ def worker_maintain(*, principal: Principal, worker: Worker, reason: str, until:
 
 def worker_resume(*, principal: Principal, worker: Worker, reason: str) -> Worker:
     """End a drain or a maintenance."""
+    _check_reason(reason)
     if worker.hold == WorkerHold.QUARANTINE:
         raise _conflict(worker, "in quarantine; look at why, then release it")
     return _lift(principal, worker, reason, verb="worker.resumed")
@@ -49,6 +51,7 @@ def worker_resume(*, principal: Principal, worker: Worker, reason: str) -> Worke
 
 def worker_release(*, principal: Principal, worker: Worker, reason: str) -> Worker:
     """End a quarantine: somebody has seen to the device."""
+    _check_reason(reason)
     if worker.hold != WorkerHold.QUARANTINE:
         raise _conflict(worker, "not in quarantine; resume is what ends a drain or a maintenance")
     return _lift(principal, worker, reason, verb="worker.released")
@@ -96,7 +99,6 @@ def _hold(
 
 
 def _lift(principal: Principal, worker: Worker, reason: str, *, verb: str) -> Worker:
-    _check_reason(reason)
     if not worker.hold:
         raise _conflict(worker, "not kept from work")
     with transaction.atomic():
@@ -157,8 +159,9 @@ def _bad_at_chunks() -> dict[str, str]:
 
 
 def _check_reason(reason: str) -> None:
-    if not reason.strip() or len(reason) > 200:
-        message = f"'reason' has {len(reason.strip())} characters; give 1 to 200, for whoever looks at the worker next."
+    if not has_visible(reason) or len(reason) > 200:
+        given = f"has {len(reason):,} characters" if has_visible(reason) else "shows nothing"
+        message = f"'reason' {given}; give 1 to 200 characters, for whoever looks at the worker next."
         raise AssayError("invalid_hold", message, status=422, param="reason")
 
 

@@ -14,6 +14,8 @@ from django.db.models import Q
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.texts import has_visible
+from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring.ingest.formats import Format, sniff
 from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
@@ -108,6 +110,7 @@ def set_import(
     """
     kind = import_kind(kind_name)
     _check_name(name)
+    name, file_name = tokens_hidden(name), tokens_hidden(file_name)
     checksum = file_checksum(file)
     existing = set_of_file(principal=principal, kind=kind, checksum=checksum)
     if existing is not None:
@@ -237,11 +240,11 @@ def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
 
 
 def _check_name(name: str) -> None:
-    if not name.strip() or len(name) > 200 or "\x00" in name:
-        raise AssayError(
-            "bad_name", f"A name of {len(name)} characters was given; it must have 1 to 200, without NUL.",
-            status=422, param="name",
-        )  # fmt: skip
+    if not has_visible(name) or len(name) > 200 or "\x00" in name:
+        given = "A name with a NUL" if "\x00" in name else f"A name of {len(name):,} characters"
+        unseen = "" if has_visible(name) else ", none of which can be seen,"
+        message = f"{given}{unseen} was given; give 1 to 200 characters, without NUL."
+        raise AssayError("bad_name", message, status=422, param="name")
 
 
 def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:

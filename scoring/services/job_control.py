@@ -12,33 +12,43 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Job
+from scoring.selectors.job_waiting import paused_before_start
 from scoring.services.job_limits import running_check, usage_lock
 from scoring.services.jobs import job_reread, job_submit
 from scoring.services.stages import stage_plan
 from scoring.services.transitions import transition, transitions_record
 from scoring.states import STOPPABLE_JOB_STATES, ChunkState, JobEnd, JobState
 
-PAUSABLE: Final = (JobState.QUEUED, JobState.RUNNING)
+PAUSABLE: Final = (JobState.SCHEDULED, JobState.QUEUED, JobState.RUNNING)
+INSTEAD: Final[dict[str, str]] = {
+    JobState.CANCELLING: "Wait until it has ended; then it can be retried or cloned.",
+    JobState.FINALIZING: "Wait for its end, which is seconds away: everything is scored.",
+    JobState.COMPLETED: "Clone it to score everything anew.",
+}
+RETRY: Final = "Retry it to score what is unfinished, or clone it to score everything anew."
 CHUNKS_AT_ONCE: Final = 20_000
 
 
 def job_pause(*, principal: Principal, job: Job) -> Job:
     """Give no more of the job to workers; what they hold comes back within a micro-batch, to be done after a resume.
+    A scheduled job does not join the queue before that.
 
-    Raises AssayError 409 ``job_not_running`` for a job that is neither queued nor running.
+    Raises AssayError 409 ``job_not_running`` for a job that has ended or is about to.
     """
     while job.state != JobState.PAUSED:
         if job.state not in PAUSABLE:
-            raise _refusal("job_not_running", job, "only a job that is queued or running can be paused")
+            raise _refusal("job_not_running", job, "only a job that is scheduled, queued or running can be paused")
         with transaction.atomic():
             if transition(job, JobState.PAUSED, actor=principal.label, reason="paused"):
                 audit_record(verb="job.paused", principal=principal, target=job)
+                transaction.on_commit(lambda: holders_wake(job))
         job_reread(job)
     return job
 
 
 def job_resume(*, principal: Principal, job: Job) -> Job:
-    """Give the job to workers again, at its old place in the queue. Nothing happens to one that is not paused but runs.
+    """Give the job to workers again, at its old place in the queue; one that was paused before its time is scheduled
+    again. Nothing happens to one that is not paused but runs or is to run.
 
     Raises AssayError 409 ``job_not_paused`` for a job that neither is paused nor runs, 429 over the person's limit.
     """
@@ -46,11 +56,7 @@ def job_resume(*, principal: Principal, job: Job) -> Job:
         if job.state != JobState.PAUSED:
             raise _refusal("job_not_paused", job, "only a paused job can be resumed")
         with transaction.atomic():
-            running_check(usage_lock(team=job.team, user=job.created_by))
-            # The next lease makes it run; with nothing left to lease, it has only to be ranked.
-            waits = Chunk.objects.filter(job=job, state=ChunkState.PENDING).exists()
-            to = JobState.QUEUED if waits else JobState.RUNNING
-            if transition(job, to, actor=principal.label, reason="resumed"):
+            if transition(job, _resumed_state(job), actor=principal.label, reason="resumed"):
                 audit_record(verb="job.resumed", principal=principal, target=job)
                 transaction.on_commit(dispatch.workers_wake)
         job_reread(job)
@@ -70,6 +76,7 @@ def job_cancel(*, principal: Principal, job: Job) -> Job:
                 audit_record(verb="job.cancelled", principal=principal, target=job)
         # Not in that transaction: workers see the stop at once, however many chunks there are.
         chunks_cancel(job, actor=principal.label)
+        dispatch.reconciler_wake()
         job_reread(job)
     return job
 
@@ -92,8 +99,19 @@ def job_clone(*, principal: Principal, job: Job, idempotency_key: str | None = N
 
 
 def job_stop(*, job: Job, end: JobEnd, actor: str, **fields: Any) -> bool:
-    """Begin to stop the job for the reason ``end``. Returns False when it was moved meanwhile."""
-    return transition(job, JobState.CANCELLING, actor=actor, reason=end, end_reason=end, **fields)
+    """Begin to stop the job for the reason ``end``, and tell who holds chunks of it. Returns False when it was moved
+    meanwhile."""
+    with transaction.atomic():
+        stopped = transition(job, JobState.CANCELLING, actor=actor, reason=end, end_reason=end, **fields)
+        if stopped:
+            transaction.on_commit(lambda: holders_wake(job))
+    return stopped
+
+
+def holders_wake(job: Job) -> None:
+    """Tell the workers that hold chunks of the job to look whether these are still wanted."""
+    leased = Chunk.objects.filter(job=job, state=ChunkState.LEASED, lease_owner__isnull=False).order_by()
+    dispatch.workers_wake(set(leased.values_list("lease_owner", flat=True)))
 
 
 def chunks_cancel(job: Job, *, actor: str) -> int:
@@ -116,5 +134,17 @@ def chunks_cancel(job: Job, *, actor: str) -> int:
         cancelled += len(ids)
 
 
+def _resumed_state(job: Job) -> JobState:
+    """Where a paused job goes on; one that joins the queue must have room there. Call it in a transaction."""
+    if paused_before_start(job):
+        return JobState.SCHEDULED  # the reconciler lets it into the queue when it is due
+    running_check(usage_lock(team=job.team, user=job.created_by))
+    # The next lease makes it run; with nothing left to lease, it has only to be ranked.
+    waits = Chunk.objects.filter(job=job, state=ChunkState.PENDING).exists()
+    return JobState.QUEUED if waits else JobState.RUNNING
+
+
 def _refusal(code: str, job: Job, why: str) -> AssayError:
-    return AssayError(code, f"Job '{job.name}' is {job.get_state_display().lower()}; {why}.", status=409)
+    """Of a job in a state that has ended or leads to the end."""
+    instead = INSTEAD.get(job.state, RETRY)
+    return AssayError(code, f"Job '{job.name}' is {job.get_state_display().lower()}; {why}. {instead}", status=409)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accounts.limits import Quota
 from accounts.models import Team
+from accounts.quotas import QuotaState, over_quota
 from assay.errors import AssayError
-from scoring.selectors.job_limits import JobUsage, job_usage
+from scoring.models import Job
+from scoring.selectors.job_limits import JobUsage, job_usage, open_pairs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -23,8 +26,8 @@ def running_check(usage: JobUsage) -> None:
     if not usage.room:
         raise _over(
             "running_jobs",
-            f"{usage.running_jobs:,} of your jobs are queued or running, and {usage.running_limit:,} may be at once. "
-            "Wait until one ends, pause one or cancel one.",
+            f"{usage.running_jobs:,} of your jobs are queued or running, and the limit for one person is "
+            f"{usage.running_limit:,}. Wait until one ends, or pause or cancel one.",
             allowed=usage.running_limit,
             used=usage.running_jobs,
             asked=1,
@@ -36,8 +39,9 @@ def waiting_check(usage: JobUsage) -> None:
     if usage.waiting_jobs >= usage.waiting_limit:
         raise _over(
             "waiting_jobs",
-            f"{usage.waiting_jobs:,} of your jobs are scheduled, held back or paused, and {usage.waiting_limit:,} may "
-            f"be, beside {usage.running_limit:,} that are queued or running. Wait until one ends, or cancel one.",
+            f"{usage.waiting_jobs:,} of your jobs are scheduled, held back or paused, and the limit for one person is "
+            f"{usage.waiting_limit:,}, beside {usage.running_limit:,} that are queued or running. Wait until one of "
+            "them starts, or cancel one.",
             allowed=usage.waiting_limit,
             used=usage.waiting_jobs,
             asked=1,
@@ -49,12 +53,25 @@ def pairs_check(usage: JobUsage, pairs: int) -> None:
     if usage.open_pairs + pairs > usage.pairs_limit:
         raise _over(
             "open_pairs",
-            f"This job has {pairs:,} pairs and your open jobs {usage.open_pairs:,}; together they may have "
-            f"{usage.pairs_limit:,}. Wait until a job ends, or use smaller sets.",
+            f"This job has {pairs:,} pairs; your open jobs have {usage.open_pairs:,} already, and the limit for one "
+            f"person is {usage.pairs_limit:,} in all. Wait until a job ends, cancel one, or score fewer candidates.",
             allowed=usage.pairs_limit,
             used=usage.open_pairs,
             asked=pairs,
         )
+
+
+def quotas_check(job: Job) -> None:
+    """Raises AssayError 429 ``quota_exceeded`` when the pairs of ``job`` are too many beside those of its token's other
+    open jobs, or its team's. Counted from rows, under the lock of ``usage_lock``: Redis has no say in it."""
+    all_of = {"token": Job.objects.filter(token=job.token), "team": Job.objects.filter(team=job.team)}
+    for of, holder in (("token", job.token), ("team", job.team)):
+        if holder is None or (limit := holder.open_pairs) is None:
+            continue
+        used = open_pairs(all_of[of].exclude(pk=job.pk))
+        if used + job.pair_count > limit:
+            state = QuotaState(of, Quota.PAIRS, limit, used, reset=None)
+            raise over_quota(state, asked=job.pair_count, noun="job")
 
 
 def _over(limit: str, message: str, *, allowed: int, used: int, asked: int) -> AssayError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from assay.api.principal import Principal
@@ -11,11 +12,12 @@ from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, Stage
 from scoring.services.job_control import CHUNKS_AT_ONCE
-from scoring.services.job_limits import pairs_check, running_check, usage_lock
+from scoring.services.job_limits import pairs_check, quotas_check, running_check, usage_lock
 from scoring.services.jobs import expiry, job_reread
 from scoring.services.retention import texts_demand
 from scoring.services.stages import changed_settings, model_snapshot, stage_open
 from scoring.services.transitions import transition, transitions_record
+from scoring.services.usage import usage_carry
 from scoring.states import RETRIABLE_JOB_STATES, ChunkState, JobState, ModelState, StageState
 
 UNFINISHED = (ChunkState.FAILED, ChunkState.CANCELLED)
@@ -25,18 +27,33 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
     """Queue an ended job again, as its next attempt, with its failed and cancelled chunks only.
 
     Raises AssayError 409 ``job_not_retriable`` unless it ended with something missing, ``nothing_to_retry`` when every
-    chunk was scored, ``model_changed`` when what is missing would be scored by another model than what is there; 422
-    ``texts_deleted``; 429 over one of the person's limits.
+    chunk was scored, ``scores_dropped`` when its scores are gone, ``model_changed`` when what is missing would be
+    scored by another model than what is there; 422 ``texts_deleted``; 429 over one of the person's limits or a quota;
+    PermissionDenied for a model that the token is not for.
     """
     with transaction.atomic():
         usage = usage_lock(team=job.team, user=job.created_by)
         job_reread(job)
         if job.state not in RETRIABLE_JOB_STATES:
-            why = "everything was scored" if job.state == JobState.COMPLETED else "it has not ended"
-            message = f"Job '{job.name}' is {job.get_state_display().lower()}; {why}, so there is nothing to retry."
+            why, instead = "it has not ended", "Wait for its end, or cancel it first."
+            if job.state == JobState.COMPLETED:
+                why, instead = "everything was scored", "Clone it to score everything anew."
+            state = job.get_state_display().lower()
+            message = f"Job '{job.name}' is {state}; {why}, so there is nothing to retry. {instead}"
             raise AssayError("job_not_retriable", message, status=409)
+        for stage in job.stages.select_related("model").exclude(model=None):
+            principal.require_model(stage.scorer.name)
+        if (since := job.scores_drop_begun_at) is not None:
+            raise AssayError(
+                "scores_dropped",
+                f"The scores that job '{job.name}' was ranked from were deleted on {since:%Y-%m-%d}, as "
+                "KEEP_CHUNK_SCORES_DAYS says: what is missing could not be ranked together with them. Its rankings "
+                "stay; clone it to score everything anew.",
+                status=409,
+            )
         running_check(usage)
         pairs_check(usage, job.pair_count)
+        quotas_check(job)
         texts_demand(document_set=job.document_set, query_set=job.query_set)
         moved = transition(
             job,
@@ -44,6 +61,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             actor=principal.label,
             reason="retried",
             detail={"attempt": job.attempt + 1},
+            where=Q(scores_drop_begun_at=None),
             attempt=job.attempt + 1,
             queued_at=Now(),
             expires_at=expiry(job.complete_within),
@@ -103,7 +121,9 @@ def chunks_reset(stage: Stage, *, actor: str) -> int:
 
 
 def _cut_anew(stage: Stage, actor: str) -> None:
-    Chunk.objects.filter(stage=stage).delete()
+    chunks = Chunk.objects.filter(stage=stage)
+    usage_carry(chunks=chunks)
+    chunks.delete()
     QueryResult.objects.filter(stage=stage).delete()
     if stage.state != StageState.WAITING:
         transition(

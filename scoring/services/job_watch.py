@@ -76,7 +76,6 @@ def _stop(job: Job, end: JobEnd, detail: dict[str, Any], **fields: Any) -> bool:
         stopped = job_stop(job=job, end=end, actor=RECONCILER, detail=detail, **fields)
         if stopped:
             audit_record(verb="job.stopped", team=job.team, target=job, detail={"reason": end, **detail})
-            transaction.on_commit(dispatch.workers_wake)
     return stopped
 
 

@@ -15,15 +15,19 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.texts import has_visible
+from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring import dispatch
-from scoring.models import DocumentSet, Job, QuerySet
+from scoring.models import Chunk, DocumentSet, Job, QuerySet
 from scoring.models.base import UploadedSet
-from scoring.services.job_limits import pairs_check, usage_lock, waiting_check
+from scoring.selectors.job_waiting import paused_before_start
+from scoring.services.job_limits import pairs_check, quotas_check, usage_lock, waiting_check
 from scoring.services.retention import texts_demand
 from scoring.services.stage_plan import StagePlan, candidate_limits, plans_check
 from scoring.services.stages import stage_open, stages_create
 from scoring.services.transitions import transition_record
+from scoring.services.usage import usage_carry
 from scoring.states import STOPPABLE_JOB_STATES, TIMED_JOB_STATES, JobState, SetState
 
 MAX_PAIRS: Final = 100_000_000
@@ -66,9 +70,13 @@ def job_submit(
     ``max_error_rate`` is the share of failed pairs that stops it (None: half of them; 1: it goes on regardless).
 
     Raises AssayError 422 for stages that cannot be (``plans_check``), a set that is not ready, has no texts or nothing
-    to rank, a number out of range, too many pairs; 429 over one of the person's limits; 409 ``idempotency_conflict``
-    when the key was used for something else.
+    to rank, a number out of range, too many pairs; 429 over one of the person's limits, or a quota of the token or the
+    team; 409 ``idempotency_conflict`` when the key was used for something else. PermissionDenied for a model that the
+    principal's token is not for.
     """
+    for plan in stages:
+        if plan.model is not None:
+            principal.require_model(plan.model.name)
     asked = request_fingerprint(
         name, document_set, query_set, stages, priority, start_at, complete_within, max_error_rate, cloned_from
     )
@@ -86,6 +94,7 @@ def job_submit(
         job = Job.objects.create(
             team=principal.team,
             created_by=principal.user,
+            token=principal.token,
             name=_named(name.strip() or f"{query_set.name} on {document_set.name} by {_by(stages)}"),
             document_set=document_set,
             query_set=query_set,
@@ -106,6 +115,7 @@ def job_submit(
         job.pair_count = sum(stage.pair_count for stage in rows)
         job.save(update_fields=["pair_count"])
         pairs_check(usage, job.pair_count)
+        quotas_check(job)
         for stage in rows:
             if stage.source is None:
                 stage_open(stage=stage, actor=principal.label)
@@ -166,6 +176,7 @@ def job_delete(*, principal: Principal, job: Job) -> None:
             )
             raise AssayError("job_not_ended", message, status=409)
         audit_record(verb="job.deleted", principal=principal, target=job, detail={"pairs": job.pair_count})
+        usage_carry(chunks=Chunk.objects.filter(job=job))
         job.delete()
 
 
@@ -185,7 +196,7 @@ def expiry(complete_within: int | None) -> Any:
 
 def _until(job: Job, complete_within: Any) -> datetime | None:
     """The end of the time that the job may take; a scheduled job's begins when it joins the queue."""
-    if complete_within is None or job.state not in TIMED_JOB_STATES:
+    if complete_within is None or job.state not in TIMED_JOB_STATES or paused_before_start(job):
         return None
     until = job.queued_at + timedelta(seconds=complete_within)
     if until <= timezone.now():
@@ -218,9 +229,10 @@ def _checked_limits(stages: Sequence[StagePlan], document_set: DocumentSet, quer
 
 
 def _named(name: str) -> str:
-    if not name.strip():
-        raise _refusal("bad_name", "The name is empty; give the job one of 1 to 200 characters.", "name")
-    return name.strip()[:MAX_NAME]
+    if not has_visible(name):
+        message = "Nothing of the name can be seen; give the job one of 1 to 200 characters."
+        raise _refusal("bad_name", message, "name")
+    return tokens_hidden(name.strip())[:MAX_NAME]
 
 
 def _check_priority(priority: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import uuid
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from assay.api.principal import Principal
@@ -19,20 +21,20 @@ from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
 from scoring.services.placements import placements_retry
+from scoring.services.remote_models import remote_check
 from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import ModelState
 
 SELF_TEST_LEASE: Final = timedelta(seconds=600)  # large checkpoints take long; a dead worker is noticed sooner
-NO_ROOM_PAUSE: Final = timedelta(seconds=10)
 MAX_INTERRUPTIONS: Final = 2
 # Changing one of these changes the scores: the model must prove itself again.
 DECIDES_SCORES: Final = frozenset(
     (
-        "source", "gguf_file", "kind", "device", "dtype", "max_length", "template", "labels", "positive_class",
-        "weights", "self_test_mode",
+        "source", "gguf_file", "engine", "endpoint", "remote_model", "kind", "device", "dtype", "max_length",
+        "template", "labels", "positive_class", "weights", "self_test_mode",
     )
 )  # fmt: skip
-FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim"}
+FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential"}
 PLACING: Final = frozenset(("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy"))
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | PLACING | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
@@ -50,7 +52,12 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
         with transaction.atomic():
             model.save(force_insert=True)
             transition_record(model, "", ModelState.REGISTERED, actor=principal.label, reason="registered").save()
-            audit_record(verb="model.registered", principal=principal, target=model, detail={"source": model.source})
+            audit_record(
+                verb="model.registered",
+                principal=principal,
+                target=model,
+                detail={"source": model.source or model.engine},
+            )
             transaction.on_commit(dispatch.workers_wake)
     except IntegrityError as error:
         raise _taken(model) from error
@@ -112,14 +119,16 @@ def model_disable(*, principal: Principal, model: ScoringModel) -> ScoringModel:
 # The worker's side
 
 
-def self_test_claim(*, worker: Worker) -> ScoringModel | None:
-    """Take one model that waits for its self-test; None when there is none or another worker was faster.
+def self_tests_waiting() -> QuerySet[ScoringModel]:
+    """Who has waited longest comes first."""
+    return ScoringModel.objects.filter(state=ModelState.REGISTERED).order_by("created_at")
 
-    One that found no room is taken last, and by its old worker not at once again.
-    """
-    waiting = ScoringModel.objects.filter(state=ModelState.REGISTERED)
-    lately = Q(self_test_worker=worker, self_test_expires_at__gt=Now())
-    model = waiting.exclude(lately).order_by(F("self_test_worker").asc(nulls_first=True), "created_at").first()
+
+def self_test_claim(*, worker: Worker, among: Collection[uuid.UUID] | None = None) -> ScoringModel | None:
+    """Take one model that waits for its self-test, of those with the ids ``among`` if given; None when there is none or
+    another worker was faster."""
+    waiting = self_tests_waiting()
+    model = (waiting if among is None else waiting.filter(pk__in=among)).first()
     if model is None:
         return None
     taken = transition(
@@ -186,14 +195,14 @@ def self_tests_interrupted(*, worker: Worker) -> int:
 
 
 def self_test_give_back(*, model: ScoringModel, worker: Worker, reason: str) -> bool:
-    """The model finds no room on ``worker``: it waits for another one, or for this one some time later."""
+    """The model found no room on ``worker`` after all: it waits for another one, or for room there."""
     return transition(
         model,
         ModelState.REGISTERED,
         actor=worker_label(worker),
         reason=reason,
         where=Q(self_test_worker=worker),
-        self_test_expires_at=Now() + NO_ROOM_PAUSE,
+        **NO_SELF_TEST,
     )
 
 
@@ -223,6 +232,7 @@ def model_check(model: ScoringModel) -> None:
     except ValidationError as error:
         name, messages = next(iter(error.message_dict.items()))
         raise _invalid(name, f"'{name}' is {getattr(model, name)!r}: {messages[0]}") from error
+    remote_check(model)
     least, most = model.replicas_at_least, model.max_replicas
     if most is not None and most < max(least, 1):
         raise _invalid(

@@ -1,6 +1,8 @@
-"""How long texts stay. They are deleted in two steps: a request, from which on no job may need them, and the deed.
+"""How long texts and the chunks' scores stay. Both are deleted in two steps: a request, from which on no job may need
+them, and the deed.
 
-Texts, titles and metadata go; ids, scores, rankings, judgements and the import's counts stay.
+Texts, titles and metadata go; ids, scores, rankings, judgements and the import's counts stay. Of scores go those that a
+job was ranked from; the rankings stay.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from django.utils import timezone
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
-from scoring.models import DocumentSet, QuerySet, ScoreRequest
+from scoring.models import Chunk, DocumentSet, Job, QuerySet, ScoreRequest
 from scoring.models.base import TextSet
+from scoring.models.chunk import BLOBS
 from scoring.selectors.sets import set_jobs, set_rows
+from scoring.states import ChunkState
 
 BATCH: Final = 5_000
 
@@ -59,7 +63,8 @@ def texts_demand(**sets: TextSet) -> None:
 
 
 def retention_apply(*, limit: int = 20_000) -> int:
-    """Delete texts older than TEXT_KEEP_DAYS, and those whose deletion was ordered. Returns how many rows that were.
+    """Delete texts older than TEXT_KEEP_DAYS and those whose deletion was ordered, and the chunks' scores of jobs that
+    ended KEEP_CHUNK_SCORES_DAYS ago. Returns how many rows that were.
 
     At most ``limit`` rows, so that a reconciler's round stays short; the next call goes on where this one ended.
     """
@@ -73,7 +78,7 @@ def retention_apply(*, limit: int = 20_000) -> int:
             emptied += _set_empty(uploaded, limit - emptied)
     if before is not None:
         emptied += _requests_empty(before, limit - emptied)
-    return emptied
+    return emptied + _scores_drop(limit - emptied)
 
 
 def _request(uploaded: TextSet, principal: Principal | None) -> bool:
@@ -111,6 +116,20 @@ def _requests_empty(before: datetime, limit: int) -> int:
     if emptied:
         audit_record(verb="score_requests.texts_deleted", detail={"requests": emptied})
     return emptied
+
+
+def _scores_drop(limit: int) -> int:
+    if settings.KEEP_CHUNK_SCORES_DAYS:
+        old = timezone.now() - timedelta(days=settings.KEEP_CHUNK_SCORES_DAYS)
+        # A retry clears ``finished_at``: of the two, one UPDATE finds the row as it expects it.
+        Job.objects.filter(finished_at__lt=old, scores_drop_begun_at=None).update(scores_drop_begun_at=Now())
+    dropped = 0
+    for job in Job.objects.filter(scores_drop_begun_at__isnull=False, scores_dropped_at=None):
+        stored = Chunk.objects.filter(job=job, state=ChunkState.DONE).exclude(statuses=b"")
+        dropped += _update(stored, limit - dropped, **dict.fromkeys(BLOBS, b""))
+        if dropped < limit:
+            Job.objects.filter(pk=job.pk).update(scores_dropped_at=Now())
+    return dropped
 
 
 def _update(rows: models.QuerySet[Any], limit: int, **values: Any) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from scoring.payloads import SyncOptions, SyncReply, SyncRequest
 from scoring.ranking import number
 from scoring.routing import ModelRouter
 from scoring.scatter import alike, merged
+from scoring.services.admission import admitted
 from scoring.states import ItemStatus
 from scoring.sync_metrics import sync_observe
 
@@ -31,6 +32,7 @@ CLIENT_FAULTS: Final = {
     "bad_limit": "max_tokens_per_doc",
     "bad_dimensions": "dimensions",
     "unsupported_option": "long_documents",
+    "remote_refused": "documents",
     "too_many_windows": "long_documents",
     "unsupported_task": "model",
     "no_instruction": "instruction",
@@ -50,6 +52,7 @@ CLIENT_FAULTS: Final = {
     "unknown_token_id": "label_token_ids",
 }
 BUSY: Final = {
+    "answer_too_large": 413,
     "overloaded": 429,
     "model_not_served": 409,
     "model_load_failed": 503,
@@ -59,10 +62,13 @@ BUSY: Final = {
     "closed": 503,
     "shutting_down": 503,
     "unknown_payload": 503,
+    "remote_unavailable": 503,
     "deadline_exceeded": 504,
     "cancelled": 503,
     "caller_left": 503,
 }
+ANSWERED: Final = (ItemStatus.OK, ItemStatus.TRUNCATED)
+ENGINE_PHASES: Final = ("forward", "maxsim")
 KEPT_RESULTS: Final = 1000
 Side = str | list[int]  # a text, or the token ids in its place
 
@@ -82,12 +88,15 @@ class ScoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A reply and how it came about. ``cold_start``: seconds until a worker had loaded the model."""
+    """A reply and how it came about. ``cold_start``: seconds until a worker had loaded the model; ``compute_seconds``:
+    of the engines of all its parts."""
 
     reply: SyncReply
     parts: int
     retries: int
     cold_start: float
+    compute_seconds: float
+    rate_limit: Mapping[str, str] = field(default_factory=dict)  # headers: how far quotas are used
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class ScoringAnswer:
     items: list[ScoredItem]
     reply: SyncReply
     cold_start: float = 0.0
+    rate_limit: Mapping[str, str] = field(default_factory=dict)  # headers: how far quotas are used
 
     def ranked(self) -> list[ScoredItem]:
         """Best first: scored before unscored, raw score descending, ties in the order submitted."""
@@ -120,9 +130,10 @@ def scoring_run(
     side is texts only or token ids only. The deadline counts from ``caller``'s arrival; when it leaves, what is not
     started is dropped.
 
-    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded`` and
-    ``too_many_waiting``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and ``model_not_loaded`` (see
-    ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``, 499 ``client_left``. Refusals are stored too.
+    Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
+    ``too_many_waiting`` and ``quota_exceeded``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and
+    ``model_not_loaded`` (see ``ScoringModel.cold_policy``), 504 ``deadline_exceeded``, 499 ``client_left``. Refusals
+    are stored too.
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
@@ -141,6 +152,20 @@ def scoring_run(
         request_id=request_id,
         options=options,
     )
+    row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
+    gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
+    items = _items(gathered.reply)
+    row.results = [
+        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
+        for item in items[:KEPT_RESULTS]
+    ]
+    row.report["pairing"] = pairing
+    row.save(force_insert=True)
+    return ScoringAnswer(str(row.pk), model, items, gathered.reply, gathered.cold_start, gathered.rate_limit)
+
+
+def request_row(*, principal: Principal, endpoint: str, model: ScoringModel, call: SyncRequest) -> ScoreRequest:
+    """The row of a request that was not answered yet, not saved either."""
     row = ScoreRequest(
         team=principal.team,
         created_by=principal.user,
@@ -148,26 +173,36 @@ def scoring_run(
         endpoint=endpoint,
         model=model,
         model_name=model.name,
-        request_id=request_id,
+        request_id=call.request_id,
         status_code=200,
-        query_count=len(queries),
-        document_count=len(documents),
+        query_count=len(call.queries) + len(call.query_ids),
+        document_count=len(call.documents) + len(call.document_ids),
     )
     if settings.KEEP_REQUEST_TEXTS:
         row.queries, row.documents = call.queries, call.documents
+    return row
+
+
+def call_run(
+    *,
+    principal: Principal,
+    call: SyncRequest,
+    model: ScoringModel,
+    timeout_ms: int | None,
+    row: ScoreRequest,
+    caller: Caller | None,
+) -> Gathered:
+    """Have ``call`` answered and write into ``row`` how that went; a refusal is saved and raised."""
     try:
-        gathered = _answered(call, model, timeout_ms, caller or Caller())
+        with admitted(principal=principal, documents=pairs_of(call)) as admission:
+            gathered = _answered(call, model, timeout_ms, admission.stay, caller or Caller())
+            admission.scored = row.scored_count = sum(status in ANSWERED for status in gathered.reply.statuses)
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
         raise
-    reply = gathered.reply
-    items = _items(reply)
+    reply, row.compute_seconds = gathered.reply, gathered.compute_seconds
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
-    row.results = [
-        {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
-        for item in items[:KEPT_RESULTS]
-    ]
     row.report = {
         "backend": reply.backend,
         "fallback": reply.fallback,
@@ -175,23 +210,23 @@ def scoring_run(
         "scale": reply.scale,
         "worker": reply.worker,
         "cached_documents": reply.cached_documents,
-        "pairing": pairing,
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
     }
-    row.save(force_insert=True)
-    return ScoringAnswer(str(row.pk), model, items, reply, gathered.cold_start)
+    return replace(gathered, rate_limit=admission.headers())
 
 
-def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, caller: Caller) -> Gathered:
+def _answered(
+    call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None], caller: Caller
+) -> Gathered:
     """Raises AssayError for a reply that refuses, as for none."""
     seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000 - caller.waited
-    with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as admitted:
-        gathered = _gathered(call, model, seconds, caller)
+    with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as taken_on:
+        gathered = _gathered(call, model, seconds, stay, caller)
         reply = gathered.reply
         if not reply.error_code:
-            admitted.answered(cold_seconds=gathered.cold_start)
+            taken_on.answered(cold_seconds=gathered.cold_start)
     if reply.error_code:
         param = _param(reply)
         status = 422 if param else BUSY.get(reply.error_code, 500)
@@ -207,23 +242,26 @@ def _answered(call: SyncRequest, model: ScoringModel, timeout_ms: int | None, ca
     return gathered
 
 
-def _gathered(call: SyncRequest, model: ScoringModel, seconds: float, caller: Caller) -> Gathered:
+def _gathered(
+    call: SyncRequest, model: ScoringModel, seconds: float, stay: Callable[[], None], caller: Caller
+) -> Gathered:
     router = ModelRouter(model)
     started = time.monotonic()
-    gathering = Gathering(router.plan(call), router, seconds, caller)
+    gathering = Gathering(router.plan(call), router, seconds, stay, caller)
     replies = gathering.run()
     if len(gathering.parts) > 1 and not _one_answer(replies):
         # Asked whole: a refusal then names the documents by their places in the request, and no model was changed
         # between two parts.
         left = max(seconds - (time.monotonic() - started), 0.0)
-        gathering = Gathering(router.plan(call, whole=True), router, left, caller)
+        gathering = Gathering(router.plan(call, whole=True), router, left, stay, caller)
         replies = gathering.run()
     parts = gathering.parts
     reply = replies[0]
     if len(parts) > 1 and not reply.error_code:
         queries = len(call.query_ids) + len(call.queries)
         reply = merged(replies, [part.documents for part in parts], queries=queries)
-    return Gathered(reply, len(parts), gathering.retries, round(gathering.cold_seconds, 3))
+    compute = sum(each.timings.get(phase, 0.0) for each in replies for phase in ENGINE_PHASES) / 1000
+    return Gathered(reply, len(parts), gathering.retries, round(gathering.cold_seconds, 3), compute)
 
 
 def _one_answer(replies: Sequence[SyncReply]) -> bool:
@@ -264,7 +302,7 @@ def decimal(value: float | None) -> float | None:
 
 def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> None:
     limit = settings.MAX_DOCUMENTS_PER_REQUEST
-    pairs = len(queries) * len(documents) if pairing == "matrix" else len(documents)
+    pairs = _pairs(queries, documents, pairing)
     if pairs > limit:
         raise AssayError(
             "too_many_documents",
@@ -275,8 +313,29 @@ def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str
         )
 
 
+def _pairs(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> int:
+    return len(queries) * len(documents) if pairing == "matrix" else len(documents)
+
+
+def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
+    """Raises AssayError 422 ``bad_dimensions`` unless the model's vectors may be shortened to that."""
+    allowed = model.facts.get("shorter_dimensions")
+    if dimensions is None or allowed == [] or (allowed and dimensions in allowed):
+        return
+    widths = ", ".join(map(str, allowed or ()))
+    why = f"may be shortened to {widths} dimensions" if allowed else "was not trained to be shortened (Matryoshka)"
+    raise AssayError(
+        "bad_dimensions",
+        f"{dimensions} dimensions were asked for, but the vector of model '{model.name}' {why}. "
+        f"{f'Give one of {widths}' if allowed else 'Leave it out'}.",
+        status=422,
+        param="dimensions",
+    )
+
+
 def _check_options(model: ScoringModel, options: SyncOptions) -> None:
     """What the engine would pass over in silence."""
+    check_dimensions(model, options.dimensions)
     if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
         raise AssayError(
             "unsupported_option",

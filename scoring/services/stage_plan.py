@@ -38,7 +38,7 @@ def plans_check(plans: Sequence[StagePlan], *, query_set: QuerySet, document_set
         message = f"{len(plans)} stages were asked for; a job has between 1 and {MAX_STAGES}."
         raise _refusal("bad_stages", message, "stages")
     for index, plan in enumerate(plans):
-        where = "" if len(plans) == 1 else f"stages[{index}]."
+        where = f"stages[{index}]."
         _check_method(plan, where)
         _check_source(plans, index, where)
         _check_top_k(plans, index, where)

@@ -124,6 +124,7 @@ def model_snapshot(model: ScoringModel) -> dict[str, Any]:
         "weights": model.weights,
         "scale": model.facts.get("scale", ""),
         "truncation": "document",
+        **({name: getattr(model, name) for name in ("engine", "endpoint", "remote_model")} if model.is_remote else {}),
     }
 
 

@@ -15,14 +15,20 @@ from django.utils import timezone
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.models import Upload
+from assay.token_form import tokens_hidden
+from assay.uploads import room_for_uploads
+from scoring.models import BatchFile, Upload
 from scoring.models.base import UploadedSet
-from scoring.models.upload import UPLOAD_FOLDER
+from scoring.models.batch_file import BATCH_FOLDER
+from scoring.models.upload import UPLOAD_FOLDER, stored_name
 from scoring.services.imports import file_checksum, import_kind, set_of_file
 
 
 def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) -> Upload:
-    """Keep ``file`` until it is imported, discarded or swept. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
+    """Keep ``file`` until it is imported, discarded or swept.
+
+    Raises AssayError 413 above UPLOAD_MAX_BYTES, 507 when there is no room for it.
+    """
     size = file.size or 0
     if size > settings.UPLOAD_MAX_BYTES:
         raise AssayError(
@@ -31,14 +37,22 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
             status=413,
             param="file",
         )
-    return Upload.objects.create(
+    upload = Upload(
         team=principal.team,
         created_by=principal.user,
         kind=import_kind(kind_name).name,
-        file=file,
-        file_name=(file.name or "upload")[:255],
+        file_name=tokens_hidden(file.name or "upload")[:255],
         size=size,
     )
+    storage, name = upload.file.storage, stored_name(upload, upload.file_name)
+    try:
+        with room_for_uploads():
+            upload.file = storage.save(name, file)
+    except AssayError:
+        storage.delete(name)  # the part that there was room for
+        raise
+    upload.save()
+    return upload
 
 
 def upload_known(*, principal: Principal, kind_name: str, file: BinaryIO) -> UploadedSet | None:
@@ -70,22 +84,22 @@ def uploads_sweep() -> int:
     forgotten = list(Upload.objects.filter(created_at__lt=before))
     for upload in forgotten:
         upload_discard(upload=upload)
-    storage = Upload._meta.get_field("file").storage
-    orphans = _orphans(storage, before)
-    for name in orphans:
-        storage.delete(name)
-    return len(forgotten) + len(orphans)
+    return len(forgotten) + sum(
+        _sweep_orphans(table, folder, before) for table, folder in ((Upload, UPLOAD_FOLDER), (BatchFile, BATCH_FOLDER))
+    )
 
 
-def _orphans(storage: Storage, before: datetime) -> list[str]:
-    """Stored files without a row, older than ``before``: younger ones may be about to get theirs."""
+def _sweep_orphans(table: type[Upload | BatchFile], folder: str, before: datetime) -> int:
+    """Delete stored files without a row, older than ``before``: younger ones may be about to get theirs."""
+    storage: Storage = table._meta.get_field("file").storage
     try:
-        stored = {f"{UPLOAD_FOLDER}/{name}" for name in storage.listdir(UPLOAD_FOLDER)[1]}
+        stored = {f"{folder}/{name}" for name in storage.listdir(folder)[1]}
     except FileNotFoundError:
-        return []  # nothing was ever stored
-    orphans = []
-    for name in stored.difference(Upload.objects.values_list("file", flat=True)):
+        return 0  # nothing was ever stored
+    deleted = 0
+    for name in stored.difference(table._default_manager.values_list("file", flat=True)):
         with suppress(FileNotFoundError):  # removed since the folder was read
             if storage.get_modified_time(name) < before:
-                orphans.append(name)
-    return orphans
+                storage.delete(name)
+                deleted += 1
+    return deleted

@@ -10,9 +10,11 @@ from django.db.models import Q
 from django.template.defaultfilters import filesizeformat
 
 from assay.api.principal import Principal
+from assay.errors import AssayError
+from assay.uploads import UnnamedUploadedFile
 from scoring.models import JudgementSet, ScoringModel
 from scoring.models.base import TextSet, UploadedSet
-from scoring.selectors.models import models_served
+from scoring.selectors.models import rerankers_served
 from scoring.states import SetState
 
 
@@ -28,6 +30,14 @@ class FileForm(forms.Form):
         self.fields[
             "file"
         ].help_text = f"CSV, TSV or JSON lines in UTF-8, up to {filesizeformat(settings.UPLOAD_MAX_BYTES)}."
+
+    def clean_file(self) -> UnnamedUploadedFile:
+        file: UnnamedUploadedFile = self.cleaned_data["file"]
+        try:
+            file.check()
+        except AssayError as refusal:
+            raise forms.ValidationError(refusal.message) from refusal
+        return file
 
 
 class SetChoice(forms.ModelChoiceField):
@@ -56,7 +66,7 @@ class TryForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["model"].queryset = models_served()  # type: ignore[attr-defined]
+        self.fields["model"].queryset = rerankers_served()  # type: ignore[attr-defined]
 
     def clean_documents(self) -> list[str]:
         lines = [line for line in self.cleaned_data["documents"].splitlines() if line.strip()]

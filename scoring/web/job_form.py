@@ -11,12 +11,13 @@ from django.db.models import TextChoices
 
 from assay.api.principal import Principal
 from scoring.models import DocumentSet, QuerySet, RunSet, ScoringModel, StageMethod
-from scoring.selectors.models import models_served
+from scoring.selectors.models import rerankers_served
 from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan, candidate_limits
 from scoring.web.forms import SetChoice, ready_sets
 
 MAX_FURTHER: Final = MAX_STAGES - 2  # beside the candidates and the first model
 DEFAULT_BM25: Final = 1000
+WHEN: Final = ("start_at", "complete_within", "max_error_rate")
 
 
 class Candidates(TextChoices):
@@ -58,6 +59,18 @@ class JobForm(forms.Form):
     top_k = _kept(help_text="Empty keeps the whole ranking.")
     priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100; higher runs first.")
     name = forms.CharField(required=False, max_length=200, help_text="Empty: made from the sets and the models.")
+    start_at = forms.DateTimeField(
+        label="Starts at", required=False, help_text="In UTC. Empty: as soon as there is room.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )  # fmt: skip
+    complete_within = forms.IntegerField(
+        label="Seconds to be done in", required=False, min_value=1,
+        help_text="From joining the queue on; what is scored by then is ranked. Empty: no limit.",
+    )  # fmt: skip
+    max_error_rate = forms.FloatField(
+        label="Share of failed pairs that stops it", required=False, min_value=0, max_value=1, step_size=0.01,
+        help_text="From 0 (the first failed pairs) to 1 (none). Empty: 0.5.",
+    )  # fmt: skip
     form_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
     def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
@@ -66,7 +79,7 @@ class JobForm(forms.Form):
             "document_set": ready_sets(DocumentSet, principal),
             "query_set": ready_sets(QuerySet, principal),
             "run_set": ready_sets(RunSet, principal),
-            "model": models_served(),
+            "model": rerankers_served(),
         }
         for name, rows in choices.items():
             self.fields[name].queryset = rows  # type: ignore[attr-defined]
@@ -79,6 +92,10 @@ class JobForm(forms.Form):
             self.add_error("bm25_top_k", "Say how many documents BM25 is to find for each query.")
         return fields
 
+    def is_timed(self) -> bool:
+        """Whether any of WHEN was filled in: its section is open then."""
+        return any(self.errors.get(name) or self[name].value() for name in WHEN)
+
 
 class FurtherForm(forms.Form):
     """A stage after the first model's."""
@@ -89,7 +106,7 @@ class FurtherForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["model"].queryset = models_served()  # type: ignore[attr-defined]
+        self.fields["model"].queryset = rerankers_served()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

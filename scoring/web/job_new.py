@@ -16,7 +16,7 @@ from assay.web.mixins import PrincipalMixin
 from scoring.selectors.home import start_of
 from scoring.selectors.models import models_with_placements
 from scoring.services.jobs import job_submit, request_fingerprint
-from scoring.web.job_form import DEFAULT_BM25, Candidates, JobForm, JobForms, job_forms, job_size, rows_of
+from scoring.web.job_form import DEFAULT_BM25, WHEN, Candidates, JobForm, JobForms, job_forms, job_size, rows_of
 
 DEFAULT_TOP_K = 100
 CHOSEN_BY_LINK = ("document_set", "query_set", "run_set", "model")
@@ -46,7 +46,7 @@ class JobNewView(PrincipalMixin, View):
         if not forms.is_valid():
             return self._page(forms)
         plans, fields = forms.plans(), forms.job.cleaned_data
-        own = {name: fields[name] for name in ("document_set", "query_set", "priority", "name")}
+        own = {name: fields[name] for name in ("document_set", "query_set", "priority", "name", *WHEN)}
         # The same form sent twice is one job; the same form with something changed is another.
         key = f"page:{request_fingerprint(fields['form_key'], own, plans)}"
         try:

@@ -21,6 +21,7 @@ from scoring.models import Job, Query, Stage
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
+from scoring.selectors.texts import texts_shown
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
 from scoring.web.forms import EvaluationForm
@@ -194,7 +195,7 @@ class JobEvaluationView(JobView):
         ordered = sorted(evaluation.per_query, key=lambda query_id: evaluation.per_query[query_id][first])
         page = Paginator(ordered, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
         queries = Query.objects.filter(query_set=job.query_set_id, external_id__in=list(page))
-        by_id = {query.external_id: query for query in queries}
+        by_id = {query.external_id: query for query in texts_shown(queries, job.query_set)}
         rows = [
             (by_id[name], [evaluation.per_query[name][measure] for measure in evaluation.measures]) for name in page
         ]

@@ -21,7 +21,7 @@ from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.models import ScoringModel, Transition
 from scoring.models.scoring_model import ColdPolicy
-from scoring.selectors.models import models_with_placements
+from scoring.selectors.models import model_open_jobs, models_with_placements
 from scoring.selectors.placements import placement_outlook, placements_of_model
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
@@ -183,7 +183,9 @@ def _self_test(principal: Principal, model: ScoringModel) -> str:
 
 def _disable(principal: Principal, model: ScoringModel) -> str:
     model_disable(principal=principal, model=model)
-    return f"“{model.name}” is disabled. A self-test brings it back."
+    waiting = model_open_jobs(model, principal=principal).count
+    jobs = f" {waiting:,} open job{'s wait' if waiting > 1 else ' waits'} for that." if waiting else ""
+    return f"“{model.name}” is disabled. A self-test brings it back.{jobs}"
 
 
 def _gpu_maxsim(principal: Principal, model: ScoringModel) -> str:

@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 
 from scoring.models import QueryResult, Stage
 from scoring.selectors.jobs import RankedDocument, previous_ranks, previous_stage, ranked_documents, results_of
+from scoring.selectors.texts import query_texts_shown, texts_gone
 
 QUERIES_PER_PAGE = 25
 HITS_PER_PAGE = 10
@@ -53,11 +54,13 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
     search = parameters.get("search", "").strip()
     listed = _queries(stage, search)
     queries = Paginator(listed, QUERIES_PER_PAGE).get_page(parameters.get("page"))
+    query_texts_shown(queries.object_list, stage.job.query_set)
     position = parameters.get("query", "")
     wanted = int(position) if position.isdecimal() and len(position) < 10 else None
     chosen = _chosen(stage, queries, wanted)
     if chosen is None:
         return ResultsPage(search, queries, None, None, [], None, None, None)
+    query_texts_shown([chosen], stage.job.query_set)
     ranks = Paginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
     positions = listed.order_by("query_position").values_list("query_position", flat=True)
     return ResultsPage(
@@ -74,9 +77,10 @@ def results_page(stage: Stage, parameters: Mapping[str, str]) -> ResultsPage:
 
 def _queries(stage: Stage, search: str) -> QuerySet[QueryResult]:
     listed = results_of(stage).order_by("query_position")
-    return (
-        listed.filter(Q(query__text__icontains=search) | Q(query__external_id__icontains=search)) if search else listed
-    )
+    if not search:
+        return listed
+    named = Q(query__external_id__icontains=search)
+    return listed.filter(named if texts_gone(stage.job.query_set) else named | Q(query__text__icontains=search))
 
 
 def _chosen(stage: Stage, queries: Page[Any], wanted: int | None) -> QueryResult | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django import forms
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -18,9 +19,9 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import Transition, Worker
 from scoring.selectors.placements import PlacementView, placements_unclaimed, workers_with_placements
-from scoring.selectors.workers import workers_alive
+from scoring.selectors.workers import worker_states, workers_alive
 from scoring.services.holds import worker_drain, worker_maintain, worker_release, worker_resume
-from scoring.states import PlacementState, WorkerHold
+from scoring.states import PlacementState, WorkerHold, WorkerState
 from scoring.web.actions import ActionView
 from scoring.web.htmx import wants_fragment
 
@@ -47,6 +48,7 @@ CACHES = (
 )
 
 
+WORKERS_PER_PAGE = 20
 LOG_SHOWN = 20
 BUTTONS = (("drain", "Drain"), ("maintenance", "Maintenance"))
 BUTTONS_OF_HELD: dict[str, tuple[tuple[str, str], ...]] = {
@@ -99,19 +101,26 @@ class WorkerCard:
         return self.worker.statistics.get("problem", "")
 
 
-def worker_cards() -> list[WorkerCard]:
-    alive = set(workers_alive().values_list("pk", flat=True))
-    return [WorkerCard(worker, worker.pk in alive) for worker in workers_with_placements()]
-
-
 class WorkerListView(PrincipalMixin, View):
-    """The list renews itself by htmx, as a fragment."""
+    """The list renews itself by htmx, as a fragment: a page of cards, of all workers or of those in one state."""
 
     required_scope: ClassVar[str] = Scope.MODELS_READ
 
     def get(self, request: HttpRequest) -> HttpResponse:
         template = "workers/_workers.html" if wants_fragment(request) else "workers/list.html"
-        return render(request, template, {"cards": worker_cards(), "unclaimed": placements_unclaimed(), "view": self})
+        workers, state = workers_with_placements(), request.GET.get("state", "")
+        shown = workers.filter(state=state) if state in WorkerState.values else workers
+        page = Paginator(shown, WORKERS_PER_PAGE).get_page(request.GET.get("page"))
+        alive = set(workers_alive().values_list("pk", flat=True))
+        context = {
+            "cards": [WorkerCard(worker, worker.pk in alive) for worker in page],
+            "page": page,
+            "states": worker_states(),
+            "state": state,
+            "unclaimed": placements_unclaimed(),
+            "view": self,
+        }
+        return render(request, template, context)
 
 
 class HoldForm(forms.Form):

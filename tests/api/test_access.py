@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from accounts.scopes import ALL_SCOPES
-from scoring.models import Job, ScoreRequest, ScoringModel, Worker
+from scoring.models import Job, ScoreRequest, ScoringModel, Webhook, Worker
+from scoring.services.webhook_deliveries import webhook_test
 from tests.api.conftest import JUDGEMENTS, RUN, Upload
 from tests.api.schema import operations
 
@@ -24,12 +25,20 @@ def scope_of(method: str, path: str) -> str:
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "admin" if method in WRITES else "models:read"
+    if path.startswith(("/api/v1/tokens", "/api/v1/audit-events")):
+        return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return "jobs" if path.startswith(sets) else "score"
+    return "jobs" if path.startswith((*sets, "/api/v1/webhook")) else "score"
 
 
 def address(path: str) -> str:
-    return path.replace("{id}", str(uuid.uuid4())).replace("{name}", "nobody")
+    return (
+        path.replace("{id}", str(uuid.uuid4()))
+        .replace("{name}", "nobody")
+        .replace("{public_id}", "nobody")
+        .replace("{file_id}", "x")
+        .replace("{batch_id}", "x")
+    )
 
 
 def send(client: APIClient, method: str, path: str) -> Any:
@@ -67,7 +76,10 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     """Every address that names a row, by every method it has: 404 for the other team, not 404 for its own."""
     team = ended.team
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
+    webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     rows = {
+        "/api/v1/webhooks": webhook.pk,
+        "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
         "/api/v1/document-sets": ended.document_set_id,
         "/api/v1/query-sets": ended.query_set_id,
         "/api/v1/judgements": upload("judgements", JUDGEMENTS)["id"],

@@ -108,6 +108,8 @@ def test_a_model_that_is_not_served_takes_no_job(api: APIClient, submit: SubmitJ
     ScoringModel.objects.update(state=ModelState.DISABLED)
     body = {"model": "late", "document_set": job["document_set"]["id"], "query_set": job["query_set"]["id"]}
     refused(api.post("/api/v1/jobs", body), 409, "model_not_served", "model")
+    waiting = check(api.post("/api/v1/models/late/disable"), method="post")["open_jobs"]
+    assert waiting == {"count": 1, "ids": [job["id"]]}
 
 
 def test_an_idempotency_key_makes_a_repeat_safe(api: APIClient, submit: SubmitJob) -> None:

@@ -92,7 +92,8 @@ def test_nobody_can_load_without_a_worker(api: APIClient, model: ScoringModel) -
 
 
 def test_a_model_is_disabled_and_tested_again(api: APIClient, model: ScoringModel, worker: Worker) -> None:
-    assert check(api.post("/api/v1/models/late/disable"), method="post")["state"] == "disabled"
+    disabled = check(api.post("/api/v1/models/late/disable"), method="post")
+    assert (disabled["state"], disabled["open_jobs"]) == ("disabled", {"count": 0, "ids": []})
     assert api.post("/api/v1/models/late/load").status_code == 409
     assert api.get("/v1/models/late").status_code == 409
     response = api.post("/api/v1/models/late/self-test")

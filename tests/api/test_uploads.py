@@ -15,6 +15,7 @@ from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, Quer
 from scoring.services.retention import retention_apply
 from tests.api.conftest import DOCUMENTS, JUDGEMENTS, QUERIES, RUN, SubmitJob, Upload, send_file
 from tests.api.schema import check
+from tests.disk import no_file_grows_beyond
 
 HEAD = b"id,text,title,topic\n"
 ROW = b"d1,a text,a title,a topic\n"
@@ -146,6 +147,8 @@ def test_a_cell_of_two_megabytes_is_named_with_its_line(api: APIClient) -> None:
 @pytest.mark.parametrize("content", [b"", b"  \n\n"])
 def test_an_empty_file_is_refused(api: APIClient, content: bytes) -> None:
     assert "empty" in refusal(send_file(api, "document-sets", content), 422, "unreadable_file")["message"]
+    raw = api.post("/api/v1/runs", content, content_type="text/plain; charset=utf-8")
+    assert "empty" in refusal(raw, 422, "unreadable_file")["message"]
 
 
 def test_a_file_with_a_header_only_is_refused(api: APIClient) -> None:
@@ -191,7 +194,7 @@ def test_the_same_file_again_is_offered_as_the_existing_set(api: APIClient, uplo
     assert QuerySet.objects.count() == 1
 
 
-@pytest.mark.parametrize("name", ["", "   ", "x" * 201, "a\x00b"])
+@pytest.mark.parametrize("name", ["", "   ", "\u200e", "x" * 201, "a\x00b"])
 def test_a_bad_name_is_refused(api: APIClient, name: str) -> None:
     response = send_file(api, "document-sets", b"id,text\n1,a\n", name=name)
     assert response.status_code == 422 and response.json()["error"]["param"] == "name"
@@ -329,12 +332,20 @@ def test_texts_are_deleted_and_the_ranking_stays(api: APIClient, ended: Job) -> 
         asked = check(api.get(address))
         assert asked["texts_delete_requested_at"] is not None and asked["texts_deleted_at"] is None
     before = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue()
+    # Asked for, not done yet: nothing shows them any more.
+    assert Document.objects.exclude(text="").count() == 69
+    results = check(api.get(f"/api/v1/jobs/{ended.pk}/results", {"texts": "true"}))["results"]
+    found = [(row["query"], shown["text"], shown["title"]) for row in results for shown in row["documents"]]
+    assert len(found) == 20 and set(found) == {("", "", "")}
+    for resource, rows in (("document-sets", "documents"), ("query-sets", "queries")):
+        pk = ended.document_set_id if rows == "documents" else ended.query_set_id
+        assert {row["text"] for row in check(api.get(f"/api/v1/{resource}/{pk}/{rows}"))["results"]} == {""}
+    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
+    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
     assert retention_apply() == 72
     after = check(api.get(f"/api/v1/document-sets/{ended.document_set_id}"))
     assert after["texts_deleted_at"] is not None and after["counts"]["kept"] == 70
     assert api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "trec"}).getvalue() == before
-    lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
-    assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
     body = {"model": "late", "document_set": ended.document_set_id, "query_set": ended.query_set_id}
     refused = api.post("/api/v1/jobs", body)
     assert refused.status_code == 422 and check(refused, method="post")["error"]["code"] == "texts_deleted"
@@ -353,3 +364,14 @@ def test_lists_take_a_constant_number_of_queries(
         upload("document-sets", b"text\ntext %d\n" % number)
     with django_assert_max_num_queries(3):  # token, its last use, the page
         assert len(api.get("/api/v1/document-sets").json()["results"]) == 8
+
+
+@pytest.mark.parametrize("path", ["document-sets", "document-sets/preview"])
+def test_a_full_disk_is_told_and_keeps_nothing(api: APIClient, path: str) -> None:
+    content = b"id,text\n" + b"".join(b"%d,%s\n" % (n, b"x" * 4096) for n in range(700))
+    with no_file_grows_beyond(1 << 20):
+        sent = send_file(api, path, content), api.post(f"/api/v1/{path}", content, content_type="text/csv")
+    for response in sent:
+        assert "disk is full" in refusal(response, 507, "no_room")["message"]
+    assert not DocumentSet.objects.exists()
+    assert send_file(api, path, content).status_code in (200, 201)

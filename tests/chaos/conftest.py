@@ -20,7 +20,7 @@ from assay.supervisor import Platform, end_orphans, free_port
 from tests.chaos.house import LEASE_SECONDS, House, end_of_the_log, ended, scores
 from tests.integration.rig import wait_for
 from tests.integration.running import registered, submitted
-from tests.stack import manage
+from tests.stack import AT_ONCE, manage
 
 WORKERS = 2
 CHUNKS = 10
@@ -46,7 +46,9 @@ def house() -> Iterator[House]:
         manage(environment, "migrate", "--verbosity=0")
         token = manage(environment, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()
         with (
-            Platform(folder, "127.0.0.1", free_port(), workers=WORKERS, environment=environment) as platform,
+            Platform(
+                folder, "127.0.0.1", free_port(), workers=WORKERS, environment=environment, backoff=AT_ONCE
+            ) as platform,
             httpx.Client(base_url=platform.url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client,
         ):
             platform.wait_until_ready()

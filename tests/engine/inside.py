@@ -22,7 +22,7 @@ def task_of(engine: Engine, name: str) -> TaskRunner:
 
 def clear_caches(engine: Engine, name: str) -> None:
     """What is asked next is computed afresh."""
-    engine._clear_caches(name)
+    engine._clear_caches(engine._models[name])
 
 
 def body_of(engine: Engine, name: str) -> PreTrainedModel:

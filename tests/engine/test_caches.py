@@ -44,10 +44,8 @@ WORDS = " ".join(CORPUS[:5]).split()
 DOCUMENTS = tuple(" ".join(WORDS[i : i + 1 + 5 * i % 23]) for i in range(30))
 
 
-def key(text: str, *, model: str = "m", generation: int = 1, identity: str = "weights", limit: int = 512) -> CacheKey:
-    return CacheKey(
-        model, generation, Role.DOCUMENT, frozenset({Part.TOKENS}), limit, content_digest(text, ""), identity
-    )
+def key(text: str, *, identity: str = "weights", device: str = "cpu", limit: int = 512) -> CacheKey:
+    return CacheKey(identity, device, Role.DOCUMENT, frozenset({Part.TOKENS}), limit, content_digest(text, ""))
 
 
 def entry(text: str, tokens: int = 3) -> CachedEncoding:
@@ -253,7 +251,7 @@ def test_the_disk_is_asked_by_content_alone(tmp_path: Path) -> None:
     disk = DiskTier(tmp_path, 10**6)
     disk.put(key("a"), entry("a"))
     disk.flush()
-    assert same(disk.get(key("a", model="another name", generation=7)), entry("a"))
+    assert same(disk.get(key("a", device="cuda:1")), entry("a"))
     for other in (key("b"), key("a", identity="other weights"), key("a", limit=256)):
         assert disk.get(other) is None
     disk.close()
@@ -268,7 +266,7 @@ def test_what_memory_lets_go_is_still_on_the_disk_and_comes_up_again(tmp_path: P
     assert cache.statistics().entries == 2
     assert same(cache.get(key("a")), entry("a")) and disk.statistics().hits == 1
     assert same(cache.get(key("a")), entry("a")) and (disk.statistics().hits, cache.statistics().hits) == (1, 1)
-    cache.clear("m")
+    cache.clear(key("a").owner)
     assert cache.statistics().entries == 0 and same(cache.get(key("b")), entry("b"))
     cache.close()
 
@@ -284,7 +282,7 @@ def test_the_device_has_its_own_budget_and_takes_up_what_is_used() -> None:
     assert same(cache.get(key("a"), CPU), entry("a")) and cache.statistics().hits == 1
     assert cache.device_statistics().evictions == 2 and cache.device_statistics().bytes == 192
     assert same(cache.get(key("a")), entry("a")) and cache.statistics().hits == 2  # a model without a device memory
-    cache.clear("m")
+    cache.clear(key("a").owner)
     assert (on_device.statistics().bytes, cache.statistics().bytes) == (0, 0)
 
 
@@ -455,6 +453,36 @@ def test_encoding_ahead_refuses_what_scoring_would(tiny_engine: Engine) -> None:
     assert tiny_engine.submit(ScoringRequest("late", ("a",), DOCUMENTS[:9])).result(60).cached_documents == 0
     output = tiny_engine.submit(ScoringRequest("late", ("a",), DOCUMENTS[:9], options=cut)).result(60)
     assert output.cached_documents == 9
+
+
+@pytest.mark.parametrize("kind", [ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION])
+def test_models_of_one_encoder_share_what_they_encode(
+    tiny_folders: dict[str, Path], tmp_path: Path, kind: ModelKind
+) -> None:
+    engine = Engine(EngineConfig(threads=1))
+    copy = Path(shutil.copytree(tiny_folders["bert"], tmp_path / "copy"))
+    other = Path(shutil.copytree(tiny_folders["bert"], tmp_path / "other"))
+    weights = load_file(other / "model.safetensors")
+    scaled = {name: tensor * 1.01 if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
+    save_file(scaled, other / "model.safetensors", metadata={"format": "pt"})
+    for name, folder in (("first", tiny_folders["bert"]), ("second", copy), ("other", other)):
+        engine.load(ModelSpec(name, folder, kind))
+
+    def ask(name: str) -> tuple[int, list[float]]:
+        output = engine.submit(ScoringRequest(name, ("the river rose",), DOCUMENTS)).result(60)
+        return output.cached_documents, output.scores.tolist()
+
+    _, scores = ask("first")
+    assert ask("second") == (len(DOCUMENTS), scores)
+    assert ask("other")[0] == 0
+    engine.unload("first")
+    assert ask("second") == (len(DOCUMENTS), scores), "whoever goes takes nothing from whoever stays"
+    engine.load(ModelSpec("second", copy, kind))
+    assert ask("second")[0] == 0, "a reload begins anew"
+    engine.unload("second")
+    engine.unload("other")
+    assert engine.statistics().document_cache.bytes == 0
+    engine.close()
 
 
 def test_roles_do_not_share_entries(tiny_engine: Engine) -> None:

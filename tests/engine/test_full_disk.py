@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from tests.disk import no_file_grows_beyond
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, ScoringRequest
 from workers.engine.role import Role
 
 TEXTS = tuple(f"document number {i} about rain" for i in range(400))
-
-
-@contextmanager
-def no_file_grows_beyond(size: int) -> Iterator[None]:
-    """The kernel refuses such writes with an error, as it does on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_full_disk_costs_entries_and_nothing_else(tiny_folders: dict[str, Path], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.engine.inside import record_rows
+from tests.engine.inside import clear_caches, record_rows
 from tests.engine.test_generative import TEMPLATE
 from tests.engine.tiny import CHATML, byte_level_bpe
 from workers.engine import (
@@ -83,7 +83,7 @@ def test_only_the_item_is_cut(judge: tuple[Engine, Path]) -> None:
     long = tuple(range(100, 160))
     rows = record_rows(engine, "judge")
     for item_first in (False, True):
-        engine._clear_caches("judge")
+        clear_caches(engine, "judge")
         rows.clear()
         output = score(engine, {"query_ids": QUERIES[:1], "document_ids": (long,)}, item_first=item_first)
         assert output.status[0] == ItemStatus.TRUNCATED and output.truncated_tokens[0] == 27

@@ -23,8 +23,8 @@ def entry(tokens: int) -> CachedEncoding:
     return CachedEncoding(Encoding(tokens=torch.zeros(tokens, 8)), tokens, 0)  # 32 bytes a token
 
 
-def key(text: str, model: str = "m", generation: int = 1) -> CacheKey:
-    return CacheKey(model, generation, Role.DOCUMENT, frozenset({Part.TOKENS}), 512, content_digest(text, ""))
+def key(text: str, identity: str = "weights", device: str = "cpu") -> CacheKey:
+    return CacheKey(identity, device, Role.DOCUMENT, frozenset({Part.TOKENS}), 512, content_digest(text, ""))
 
 
 def test_the_cache_keeps_its_budget_and_evicts_the_least_recently_used() -> None:
@@ -42,15 +42,15 @@ def test_the_cache_keeps_its_budget_and_evicts_the_least_recently_used() -> None
     assert (statistics.hits, statistics.misses) == (4, 1)
 
 
-def test_the_cache_clears_one_model_and_keys_tell_generations_apart() -> None:
+def test_the_cache_clears_one_encoder_and_keys_tell_devices_apart() -> None:
     cache = EmbeddingCache(10_000)
     cache.put(key("a"), entry(1))
-    cache.put(key("a", generation=2), entry(2))
-    cache.put(key("a", model="other"), entry(4))
+    cache.put(key("a", device="cuda:0"), entry(2))
+    cache.put(key("a", "other"), entry(4))
     assert cache.get(key("a")).tokens == 1  # type: ignore[union-attr]
-    cache.clear("m")
-    assert cache.statistics().bytes == 4 * 32
-    assert cache.get(key("a", generation=2)) is None and cache.get(key("a", model="other")) is not None
+    cache.clear(key("a").owner)
+    assert cache.statistics().bytes == 6 * 32 and cache.get(key("a")) is None
+    assert cache.get(key("a", device="cuda:0")) is not None and cache.get(key("a", "other")) is not None
 
 
 @pytest.mark.parametrize("name", ["bi", "late"])

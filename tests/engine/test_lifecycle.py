@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.inside import body_of, late_runner_of, spec_of
+from tests.engine.inside import body_of, late_runner_of, spec_of, task_of
 from tests.engine.tiny import CORPUS
 from workers.engine import (
     Engine,
@@ -266,7 +266,7 @@ def test_resetting_the_caches_between_the_phases_changes_nothing(engine: Engine)
     future = engine.submit(ScoringRequest("late", ("the river rose",), DOCUMENTS))
     assert gate.reached.wait(30)
     for cache in engine._caches.values():
-        cache.clear("late")
+        cache.clear(task_of(engine, "late").encodings_owner)
     gate.open()
     output = future.result(60)
     assert output.cached_documents == len(DOCUMENTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from workers.engine import (
     ModelKind,
     ModelSpec,
     Pairing,
+    RequestCancelled,
     ScoringOptions,
     ScoringOutput,
     ScoringRequest,
@@ -68,7 +70,7 @@ def windows_of(engine: Engine, model: str, query: str, document: str, **options:
     """The windows as the engine cuts them."""
     options["long_documents"] = LongDocuments.CHUNK_MAX
     request = ScoringRequest(model, (query,), (document,), options=ScoringOptions(**options))
-    split = split_documents(request, task_of(engine, model))
+    split = split_documents(request, task_of(engine, model), check_wanted=lambda: None)
     assert split is not None
     places = [(start, end) for start, end in split.places.tolist()]
     assert split.request.documents == tuple(document[start:end] for start, end in places)
@@ -214,6 +216,25 @@ def test_names_of_choices_are_as_good_as_the_choices(engine: Engine) -> None:
     assert named.best_windows is not None
     with pytest.raises(EngineError, match="none of truncate, chunk_max"):
         ScoringOptions(long_documents="windows")  # type: ignore[arg-type]
+
+
+class LeavesAtThirdLook(threading.Event):
+    looks = 0
+
+    def is_set(self) -> bool:
+        self.looks += 1
+        return self.looks >= 3
+
+
+@pytest.mark.parametrize("pairing", Pairing)
+def test_whoever_leaves_while_documents_are_cut_is_noticed(engine: Engine, pairing: Pairing) -> None:
+    cancelled, options = LeavesAtThirdLook(), ScoringOptions(long_documents=LongDocuments.CHUNK_MAX)
+    documents = tuple(f"{LONG} {number}" for number in range(10))
+    queries = QUERIES[:1] * (1 if pairing is Pairing.MATRIX else 10)
+    request = ScoringRequest("bi", queries, documents, pairing, cancelled=cancelled, options=options)
+    with pytest.raises(RequestCancelled):
+        engine.submit(request).result(60)
+    assert cancelled.looks == 3
 
 
 def test_windows_of_a_document_are_bounded(engine: Engine) -> None:

@@ -120,6 +120,15 @@ def test_truncation_can_be_refused(tiny_engine: Engine) -> None:
         assert caught.value.code == "too_long"
 
 
+def test_what_is_no_text_is_refused_and_not_raised(tiny_engine: Engine) -> None:
+    texts: Any = ("river", None)
+    for queries, documents in ((("river",), texts), (texts, ("river",))):
+        refused = tiny_engine.submit(ScoringRequest("late", queries, documents))
+        with pytest.raises(EngineError, match=r"\[1\] is None, which is no text") as caught:
+            refused.result(60)
+        assert caught.value.code == "not_a_text"
+
+
 def test_an_unknown_model_names_the_loaded_ones(tiny_engine: Engine) -> None:
     with pytest.raises(EngineError, match="bi, judge, late") as caught:
         score(tiny_engine, "nothing", ("a",), ("b",))

@@ -182,7 +182,8 @@ def test_a_flood_of_interactive_work_does_not_starve_a_job(scheduler: Scheduler)
 
 
 def test_a_slow_model_s_micro_batches_are_cut_to_what_it_does_in_time() -> None:
-    scheduler = Scheduler(EngineConfig(max_batch_tokens=2000, batch_seconds=0.5), lambda work, reason: None)
+    config = EngineConfig(max_batch_tokens=2000, batch_seconds=0.5, background_batch_seconds=0.2)
+    scheduler = Scheduler(config, lambda work, reason: None)
     slow, fast = Model(), Model()
     scheduler.note_pace(slow, 2000, 2.0)  # type: ignore[arg-type]
     scheduler.note_pace(fast, 2000, 0.01)  # type: ignore[arg-type]
@@ -190,6 +191,10 @@ def test_a_slow_model_s_micro_batches_are_cut_to_what_it_does_in_time() -> None:
     waiting(scheduler, slow, 50, 10)
     waiting(scheduler, fast, 200, 10)
     assert [sum(len(s.token_ids) for s in scheduler.next_batch()) for _ in range(2)] == [500, 2000]
+    scheduler.withdraw(lambda work: True)
+    waiting(scheduler, slow, 50, 10, Priority.BATCH)
+    waiting(scheduler, Model(), 60, 10, Priority.BATCH)  # of a pace that nobody knows
+    assert [sum(len(s.token_ids) for s in scheduler.next_batch()) for _ in range(2)] == [200, 510]
 
 
 def test_one_of_ten_thousand_does_not_starve_ten_of_ten(scheduler: Scheduler) -> None:

@@ -24,10 +24,10 @@ from scoring.states import ModelState, WorkerState
 from tests.integration.rig import Rig
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
-from workers.engine import Engine
 from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
+from workers.remote.engine import EngineWithRemotes
 from workers.retrieval import Retriever
 
 MakeWorker = Callable[..., Worker]
@@ -93,15 +93,15 @@ def _import(principal: Principal, kind: str, content: str) -> UploadedSet:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    engine = Engine(EngineConfig(device="cpu", threads=2))
+def engine() -> Iterator[EngineWithRemotes]:
+    engine = EngineWithRemotes(EngineConfig(device="cpu", threads=2))
     yield engine
     engine.close()
 
 
 @pytest.fixture
 def rig(
-    engine: Engine,
+    engine: EngineWithRemotes,
     principal: Principal,
     make_worker: MakeWorker,
     tmp_path: Path,

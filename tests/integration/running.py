@@ -50,7 +50,7 @@ def registered(client: httpx.Client, name: str, **fields: Any) -> str:
     def state() -> str:
         return str(checked(client.get(f"/api/v1/models/{name}"))["state"])
 
-    wait_for(lambda: state() in ("available", "rejected"), seconds=120, what=f"the self-test of {name}")
+    wait_for(lambda: state() in ("available", "rejected"), seconds=300, what=f"the self-test of {name}")
     assert state() == "available"
     return name
 

@@ -13,10 +13,11 @@ from pytest_django import Settings
 
 from scoring.models import Chunk, Document, Job, Transition
 from scoring.ranking import ScoreBlock
+from scoring.selectors.jobs import job_progress
 from scoring.services import claims
 from scoring.services.chunks import chunk_lease
 from scoring.services.placements import model_unload
-from scoring.services.registry import model_change, model_disable
+from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.states import ChunkCause, ChunkState, ItemStatus, ModelState, PlacementState
 from tests.integration.conftest import MakeJob
 from tests.integration.rig import Rig, wait_for
@@ -92,13 +93,35 @@ def test_the_toggle_does_not_end_a_job(rig: Rig, make_job: MakeJob) -> None:
     assert Chunk.objects.get().state == ChunkState.DONE
 
 
-def test_a_job_of_a_disabled_model_does_not_hang(rig: Rig, make_job: MakeJob) -> None:
+def test_a_job_waits_while_its_model_is_disabled_and_then_goes_on(rig: Rig, make_job: MakeJob) -> None:
     model = rig.register("late")
-    job = make_job(model, chunks=1)
-    model_disable(principal=rig.principal, model=model)
+    job = make_job(model, chunks=40)
     rig.batch.start()
+    wait_for(rig.batch.in_hand)
+    model_disable(principal=rig.principal, model=model)
+    wait_for(lambda: not (rig.batch.in_hand() or rig.engine.models()))
+    states = set(Chunk.objects.values_list("state", flat=True))
+    assert ChunkState.PENDING in states <= {ChunkState.PENDING, ChunkState.DONE}
+    assert job_progress(job).waiting.code == "model_not_served"
+    model_self_test(principal=rig.principal, model=model)
     wait_for(lambda: ended(job))
-    assert Chunk.objects.get().error == "Model 'late' is not served (Disabled)."
+    assert set(Chunk.objects.values_list("state", "attempts", "error")) == {(ChunkState.DONE, 0, "")}
+
+
+def test_a_chunk_behind_a_load_keeps_its_lease(rig: Rig, make_job: MakeJob, settings: Settings) -> None:
+    """While a model is loaded, what waits for the cores makes no progress of its own, and is no hanging chunk."""
+    settings.LEASE_SECONDS = 0
+    make_job(rig.register("late"), chunks=1)
+    chunk = chunk_lease(worker=rig.worker)
+    assert chunk is not None and chunk.lease_token is not None
+    rig.batch._in_hand.add(ChunkInHand(chunk, chunk.lease_token))
+    for loading in (False, True):
+        Chunk.objects.update(lease_expires_at=Now() - timedelta(hours=1))
+        rig.host._loader.loading = loading
+        rig.batch._keep()
+        assert Chunk.objects.filter(lease_expires_at__gt=Now() - timedelta(minutes=1)).exists() == loading
+    rig.host._loader.loading = False
+    rig.batch._in_hand.clear()
 
 
 def test_texts_that_are_gone_fail_only_their_chunk(rig: Rig, make_job: MakeJob) -> None:

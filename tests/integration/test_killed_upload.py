@@ -19,7 +19,7 @@ from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
 
-ROWS = 400_000
+ROWS = 150_000
 BOUNDARY = "border"
 
 

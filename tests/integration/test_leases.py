@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from accounts.models import Team
 from assay.api.principal import Principal
-from scoring.models import Chunk, Job, ScoringModel, Stage, StageMethod, Transition, Worker
+from scoring.models import Chunk, ChunkReturn, Job, ScoringModel, Stage, StageMethod, Transition, Worker
 from scoring.ranking import ScoreBlock
 from scoring.services.chunks import (
     DatabaseStart,
@@ -157,6 +157,9 @@ def test_only_its_own_faults_count_against_a_chunk(
     assert chunk_give_back(chunk=lease(worker), actor="test", cause=ChunkCause.ITEM_ERROR, error="why", final=True)
     chunk = Chunk.objects.get()
     assert (chunk.state, chunk.attempts, chunk.error) == (ChunkState.FAILED, 2, "why")
+    chunk.job.delete()
+    counted = dict(ChunkReturn.objects.values_list("cause", "count"))
+    assert counted == {**dict.fromkeys(uncounted, 2), ChunkCause.WORKER_CRASHED: 1, ChunkCause.ITEM_ERROR: 1}
 
 
 def test_teams_of_one_priority_share_the_workers(

@@ -144,6 +144,8 @@ def test_a_model_larger_than_the_worker_is_refused_in_words(rig: Rig) -> None:
     row = Placement.objects.get(model=large)
     assert row.refusals == {"worker-1": "worker-1: needs 3.0 GiB, 1.0 GiB of 2.0 GiB are free; held by small."}
     assert held(rig) == {small.name}, "nothing is evicted in vain"
+    looked = Transition.objects.filter(entity_id__in=(str(large.pk), str(row.pk))).order_by("id")
+    assert list(looked.values_list("to_state", flat=True)) == ["registered", "wanted"], "to wait is no move"
     model_change(principal=rig.principal, model=large, memory_bytes=GIB)
     rig.wait_for_state(large, ModelState.AVAILABLE)
 

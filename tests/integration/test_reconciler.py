@@ -16,7 +16,7 @@ from assay.api.principal import Principal
 from assay.database import only_one
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, ScoringModel, Transition, Worker
-from scoring.services.chunks import chunk_complete, chunk_lease
+from scoring.services.chunks import chunk_complete, chunk_give_back, chunk_lease
 from scoring.services.job_control import job_cancel
 from scoring.services.registry import self_test_claim, self_test_finish, self_tests_interrupted
 from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
@@ -162,6 +162,24 @@ def test_when_most_workers_fall_silent_at_once_it_waits(
     tick_on(reconciler, clock)
     assert Worker.objects.filter(state=WorkerState.LOST).count() == 2
     assert not Chunk.objects.filter(state=ChunkState.LEASED).exists()
+
+
+def test_a_cancel_is_told_to_who_holds_chunks_and_to_the_reconciler(
+    model: ScoringModel, make_job: MakeJob, make_worker: MakeWorker, principal: Principal, redis_client: redis.Redis
+) -> None:
+    holder, idle = make_worker("worker-1"), make_worker("worker-2")
+    job = make_job(model)
+    chunk = lease(holder)
+    redis_client.delete(dispatch.RECONCILER_WAKE)
+    job_cancel(principal=principal, job=Job.objects.get(pk=job.pk))
+    assert [redis_client.llen(dispatch.worker_queue(worker.pk)) for worker in (holder, idle)] == [1, 0]
+    assert dispatch.reconciler_woken()
+    assert chunk_give_back(chunk=chunk, actor="test", cause=ChunkCause.RELEASED)
+    dispatch.reconciler_wake()
+    assert redis_client.llen(dispatch.RECONCILER_WAKE) == 1, "however many wake it"
+    Reconciler().tick()
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
 
 
 def test_waiting_work_is_announced_once(

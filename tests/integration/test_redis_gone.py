@@ -1,4 +1,5 @@
-"""Redis only carries messages: a job ends without it, and requests are answered again when it is back."""
+"""Redis carries messages and counts requests: a job ends without it, under its quota, and requests are answered again
+when it is back."""
 
 from __future__ import annotations
 
@@ -31,6 +32,9 @@ class Small:
     client: httpx.Client
     redis: embedded.Redis
     rows: Rows
+
+    def quotas(self, assignments: str) -> None:
+        assert self.rows(f"UPDATE accounts_team SET {assignments} RETURNING id")
 
     def flush(self) -> None:
         with redis.Redis.from_url(embedded.redis_url(self.redis.data_dir)) as connection:
@@ -74,6 +78,7 @@ def _fresh_database() -> str:
 
 def test_a_job_ends_with_redis_flushed_and_stopped(small: Small) -> None:
     model = registered(small.client, "late")
+    small.quotas("requests_per_minute = 1000, open_pairs = 10000")
     job = submitted(small.client, model, chunks=12)
     wait_for(lambda: small.rows.chunks_in(job, "done"))
     small.flush()
@@ -84,7 +89,11 @@ def test_a_job_ends_with_redis_flushed_and_stopped(small: Small) -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_unavailable")
     assert finished(small.client, job)["state"] == "completed"
 
-    # A job that is submitted now is found without a wake-up.
+    # Pairs are counted from rows. A job that is submitted now is found without a wake-up.
+    small.quotas("open_pairs = 1")
+    with pytest.raises(AssertionError, match=r"429 .*quota_exceeded"):
+        submitted(small.client, model, chunks=1)
+    small.quotas("open_pairs = 512")
     assert finished(small.client, submitted(small.client, model, chunks=1))["state"] == "completed"
 
     small.redis.start()

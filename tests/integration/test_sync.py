@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scoring import dispatch
@@ -15,6 +17,7 @@ from scoring.payloads import PAYLOAD_VERSION, SyncOptions, SyncReply, SyncReques
 from tests.engine.tiny import build
 from tests.integration.checkpoints import build_listwise
 from tests.integration.rig import Rig
+from workers.engine.types import PoolingRequest, PoolingTask, TextRole
 from workers.sync import SyncDesk
 
 Ask = Callable[..., SyncReply]
@@ -113,6 +116,25 @@ def test_prompts_are_shared_within_a_team_only(rig: Rig, ask: Ask, judge: Scorin
     hits("team 1")
     again, other = hits("team 1"), hits("team 2")
     assert again > other
+
+
+def test_single_texts_become_vectors_and_token_ids(rig: Rig, ask: Ask) -> None:
+    model = rig.register("late", max_length=32)
+    reply = ask(model, documents=["river", " ", LONG], task="token_embed", role="query", return_tokens=True)
+    assert reply.statuses == ["ok", "empty", "truncated"] and reply.truncated_tokens[2] > 0
+    first, empty, _ = reply.pooled
+    request = PoolingRequest("late", ("river",), PoolingTask.TOKEN_EMBED, TextRole.QUERY)
+    expected = rig.engine.submit_pooling(request).result().data[0]
+    packed = np.frombuffer(base64.b64decode(first.token_vectors), "<f4")
+    np.testing.assert_allclose(packed, np.ravel(expected.token_vectors), atol=1e-5)  # type: ignore[arg-type]
+    assert first.token_ids == list(expected.token_ids) and len(first.tokens) == len(first.token_ids)
+    assert (empty.token_vectors, empty.token_ids) == ("", [])
+    pair = ask(model, queries=["river"], documents=["rain [SEP]"], task="tokenize").pooled[0]
+    assert [row.role for row in pair.rows] == ["query", "document"]
+    assert rig.engine.statistics().reservations == 0
+    assert ask(model, documents=["river"], task="embed").error_code == "unsupported_task"
+    assert ask(model, document_ids=[[5, 6]], task="token_embed").error_code == "token_ids_refused"
+    assert ask(model, documents=["river"], task="divine").error_code == "unknown_payload"
 
 
 def test_a_request_of_another_release_is_refused_in_words(rig: Rig, ask: Ask) -> None:

@@ -57,8 +57,11 @@ def test_the_digest_needs_the_pepper(made: tuple[ApiToken, str]) -> None:
 
 
 def test_expired_revoked_and_ownerless_tokens_are_refused(team: Team, analyst: User) -> None:
-    past = timezone.now() - timedelta(seconds=1)
-    _, expired = token_create(team=team, name="old", scopes=["score"], expires_at=past)
+    short, expired = token_create(
+        team=team, name="old", scopes=["score"], expires_at=timezone.now() + timedelta(hours=1)
+    )
+    assert token_authenticate(secret=expired) == short
+    ApiToken.objects.filter(pk=short.pk).update(expires_at=timezone.now())
     revoked, revoked_secret = token_create(team=team, name="revoked", scopes=["score"])
     token_revoke(token=revoked, actor=analyst)
     _, owned = token_create(team=team, name="owned", scopes=["score"], created_by=analyst)

@@ -48,6 +48,17 @@ def test_the_form_makes_a_job(browser_client: Client, world: World) -> None:
     assert (job.last_stage.top_k, job.priority, job.pair_count) == (10, 5, 6)
 
 
+def test_the_form_says_when_and_how_long(browser_client: Client, world: World) -> None:
+    url, at = reverse("web:job_new"), timezone.now().replace(second=0, microsecond=0) + timedelta(days=1)
+    when = {"start_at": f"{at:%Y-%m-%dT%H:%M}", "complete_within": "3600", "max_error_rate": "0.25"}
+    assert '<details class="card"> <summary><h2>When' in text_of(browser_client.get(url))
+    browser_client.post(url, form(world, **when))
+    job = Job.objects.get(name="Mine")
+    assert (job.state, job.start_at, job.complete_within, job.max_error_rate) == ("scheduled", at, 3600, 0.25)
+    grown = text_of(browser_client.post(url, {**form(world, **when), "add": "1"}))
+    assert '<details class="card" open>' in grown and all(f'value="{value}"' in grown for value in when.values())
+
+
 def test_a_form_sent_twice_is_one_job_and_a_changed_one_is_another(browser_client: Client, world: World) -> None:
     before = Job.objects.count()
     first, second = (browser_client.post(reverse("web:job_new"), form(world)) for _ in range(2))
@@ -64,6 +75,11 @@ def test_a_form_sent_twice_is_one_job_and_a_changed_one_is_another(browser_clien
         ({"priority": "1000"}, "less than or equal to 100"),
         ({"document_set": ""}, "This field is required"),
         ({"model": ""}, "This field is required"),
+        ({"start_at": "soon"}, "Enter a valid date/time"),
+        ({"start_at": "2999-01-01T00:00"}, "can be scheduled for the next 366 days"),
+        ({"complete_within": "0"}, "greater than or equal to 1"),
+        ({"complete_within": "999999999"}, "give 1 to 31,622,400"),
+        ({"max_error_rate": "1.5"}, "less than or equal to 1"),
     ],
 )
 def test_errors_stand_beside_their_field_and_the_rest_is_kept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from scoring.models import ScoreRequest
+from scoring.models import ScoreRequest, Worker
+from scoring.states import WorkerState
 from scoring.web.set_kinds import SET_KINDS
 from tests.web import factories
 from tests.web.conftest import World, text_of
@@ -210,3 +212,22 @@ def test_lists_never_read_what_can_be_long(browser_client: Client, world: World)
         with CaptureQueriesContext(connection) as queries:
             browser_client.get(reverse(name, args=args))
         assert not [query["sql"] for query in queries if column in query["sql"]]
+
+
+def test_the_workers_page_shows_some_cards_and_counts_all(
+    browser_client: Client, world: World, django_assert_max_num_queries: Callable[..., Any]
+) -> None:
+    for number in range(2, 24):
+        factories.live_worker(f"worker-{number:02}")
+    Worker.objects.filter(name="worker-23").update(state=WorkerState.LOST)
+    url = reverse("web:worker_list")
+    first, last, lost = (
+        html.unescape(text_of(browser_client.get(url, query))) for query in ({}, {"page": "2"}, {"state": "lost"})
+    )
+    for page, cards, renewed in ((first, 20, "?page=1"), (last, 3, "?page=2"), (lost, 1, "?state=lost&page=1")):
+        assert page.count("card flush") == cards and f'hx-get="{url}{renewed}"' in page
+        assert "ready 22" in page and "lost 1" in page
+    assert "1–20 of 23" in first and 'aria-label="worker-23"' in lost
+    with django_assert_max_num_queries(12):
+        browser_client.get(url)
+    assert "No worker is in this state" in text_of(browser_client.get(url, {"state": "stalled"}))

@@ -14,6 +14,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from scoring.models import Document, DocumentSet, Judgement, JudgementSet, RunEntry, Upload
 from scoring.services.retention import retention_apply
+from tests.disk import no_file_grows_beyond
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
@@ -94,7 +95,7 @@ def test_a_refused_import_keeps_what_was_chosen(browser_client: Client) -> None:
     assert "2 of 4 rows of my_texts.csv cannot be kept" in page
     assert 'value="My name"' in page and '<option value="words" selected>' in page
     page = text_of(browser_client.post(import_url(), {**mapping, "name": "  ", "do": "keep"}))
-    assert "it must have 1 to 200" in page
+    assert "give 1 to 200 characters" in page
     assert not DocumentSet.objects.exists()
 
 
@@ -236,3 +237,9 @@ def test_odd_json_is_a_row_or_a_problem_never_a_failure(browser_client: Client, 
     assert checked.status_code == 200
     imported = browser_client.post(import_url(), {**mapping, "name": "Odd", "do": "keep"}, follow=True)
     assert imported.status_code == 200 and DocumentSet.objects.get().counts["kept"] >= 1
+
+
+def test_a_full_disk_is_told_beside_the_file(browser_client: Client) -> None:
+    with no_file_grows_beyond(1 << 20):
+        page = stage(browser_client, b"id,text\n1," + b"x" * (3 << 20))
+    assert "disk is full" in text_of(page) and not Upload.objects.exists()

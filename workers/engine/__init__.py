@@ -24,6 +24,8 @@ How a request becomes scores, and where each step is::
         encodings kept      caches/              by content: on the device, in memory, on the disk
       finish                outputs.py, pooling/output.py   order submitted, per-item status  (postprocess thread)
 
+    Engine.reader           token_reader.py      what a model reads, as token ids; nothing runs
+
     Engine.load             loader.py            loading, proving, measuring; a failure leaves nothing
                             loading/             checkpoint.py: folder to model; detection.py: the kind it holds;
                                                  memory_estimate.py: what a model will take

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from workers.engine.errors import EngineError
 from workers.engine.loading.checkpoint import INT8
@@ -22,7 +22,7 @@ from workers.engine.self_test import (
     run_self_test,
 )
 from workers.engine.task_runner import TaskRunner
-from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOutput, ScoringRequest
+from workers.engine.types import PoolingOutput, PoolingRequest, PoolingTask, ScoringOutput, ScoringRequest
 
 if TYPE_CHECKING:
     from workers.engine.engine import Engine
@@ -46,6 +46,19 @@ class LoadedModel:
         return self.task.info
 
 
+class Scorer(Protocol):
+    """What a candidate must know of whoever computes for it."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+    @property
+    def scores_pairs(self) -> bool: ...
+    @property
+    def tasks(self) -> Collection[PoolingTask]: ...
+    @property
+    def sample_tail(self) -> str: ...
+
+
 class Candidate:
     """Answers to this very model, past all caches. Usable until the proof ends: whoever keeps it, or an error's
     traceback, keeps no weights alive."""
@@ -53,7 +66,7 @@ class Candidate:
     def __init__(
         self,
         spec: ModelSpec,
-        task: TaskRunner,
+        task: Scorer,
         submit: Callable[[Any], Future[Any]],
         another_engine: Callable[[], Engine],
     ) -> None:

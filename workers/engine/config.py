@@ -14,6 +14,7 @@ class EngineConfig:
     threads: int = 0  # torch's intra-operation threads; 0 leaves torch's own choice
     max_batch_tokens: int = 2048  # a CPU's GEMM is saturated well below; more only adds latency
     batch_seconds: float = 1.0  # a slow model's micro-batches are cut to about this, so that others get their turn
+    background_batch_seconds: float = 0.5  # those of batch priority: whoever overtakes or cancels waits no longer
     max_batch_square: int = 2**20  # cap on the sum of length * attended length in one micro-batch
     document_cache_bytes: int = 2**30
     query_cache_bytes: int = 2**26

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from workers.engine.caches.building import build_caches
+from workers.engine.caches.building import build_caches, cache_statistics
 from workers.engine.candidate import Candidate, LoadedModel, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
@@ -23,12 +23,12 @@ from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec, SelfTestReport
-from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Work, fail
 from workers.engine.statistics import COUNTED, EngineStatistics
 from workers.engine.task_runner import TaskRunner
+from workers.engine.token_reader import TokenReader
 from workers.engine.types import (
     EncodingOutput,
     EncodingRequest,
@@ -81,7 +81,7 @@ class Engine:
                 self._models[spec.name] = LoadedModel(spec, task)
             if replaced is not None:
                 replaced.task.retired = True
-                self._clear_caches(spec.name)
+                self._clear_caches(replaced)  # shared or not: they may be reloaded for a drift
             if replaced is not None or spec.gguf_file:  # the old weights, or what a conversion left
                 del replaced
                 give_memory_back()
@@ -100,8 +100,8 @@ class Engine:
         model.task.retired = True
         self._drop_unloaded()
         model.task.clear()
+        self._clear_caches(model, keep_shared=True)
         del model
-        self._clear_caches(name)
         give_memory_back()
 
     def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
@@ -150,6 +150,9 @@ class Engine:
             self._abandon(work, EngineError("closed", "The engine is closed."))
         return work.future
 
+    def reader(self, name: str) -> TokenReader:
+        return TokenReader(self._model(name).task)
+
     def self_test(self, name: str) -> SelfTestReport:
         """Score known pairs and compare; blocks."""
         model = self._model(name)
@@ -169,7 +172,7 @@ class Engine:
         return estimate_memory(spec, self._config, models=len(self.models().keys() | {spec.name}))
 
     def statistics(self) -> EngineStatistics:
-        counters, tasks = self._counters, self._live_tasks()  # replaced ones that still run too: a leak must show
+        tasks = self._live_tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
         return EngineStatistics(
             waiting_requests=waiting_requests,
@@ -178,12 +181,8 @@ class Engine:
             requests_in_flight=self._scheduler.in_flight,
             reservations=sum(task.reservations for task in tasks),
             reserved_bytes=sum(task.reserved_bytes for task in tasks),
-            **counters.snapshot(COUNTED),
-            document_cache=self._caches[Role.DOCUMENT].statistics(),
-            query_cache=self._caches[Role.QUERY].statistics(),
-            prefix_cache=self._prefix_cache.statistics(),
-            device_cache=self._caches[Role.DOCUMENT].device_statistics(),
-            disk_cache=self._caches[Role.DOCUMENT].disk_statistics(),
+            **self._counters.snapshot(COUNTED),
+            **cache_statistics(self._caches, self._prefix_cache),
         )
 
     @property
@@ -241,24 +240,24 @@ class Engine:
                 work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
             )
 
-    def _clear_caches(self, name: str) -> None:
-        for cache in self._caches.values():
-            cache.clear(name)
-        self._prefix_cache.clear(name)
+    def _clear_caches(self, gone: LoadedModel, *, keep_shared: bool = False) -> None:
+        owner = gone.task.encodings_owner
+        shared = any(task.encodings_owner == owner and not task.retired for task in self._live_tasks())
+        for cache in self._caches.values() if not (keep_shared and shared) else ():
+            cache.clear(owner)
+        self._prefix_cache.clear(gone.spec.name)
 
     def _prepare(self, work: Work) -> None:
         """In a preprocess thread: everything up to the token ids."""
-        if (departed := work.departure(time.monotonic())) is not None:
-            self._abandon(work, departed)
-            return
         started = time.monotonic()
         work.task.give_up_unused(self._config.reservation_seconds)
         try:
+            work.check_wanted()
             if isinstance(work.request, ScoringRequest):
-                work.windows = split_documents(work.request, work.task)
+                work.windows = split_documents(work.request, work.task, check_wanted=work.check_wanted)
                 work.request = work.windows.request if work.windows else work.request
             work.task.prepare(work)
-        except Exception as error:  # whatever a text does to a tokenizer or template concerns this request alone
+        except Exception as error:  # nobody waits any more, or whatever a text does to a tokenizer or template
             self._abandon(work, error)
             return
         work.prepared = time.monotonic()

@@ -15,10 +15,12 @@ from workers.engine.families.sparse import sparse_recipe
 from workers.engine.label_scoring import LabelRunner
 from workers.engine.listwise_runner import ListwiseRunner
 from workers.engine.loading.checkpoint import INT8, Checkpoint
+from workers.engine.loading.matryoshka import shorter_dimensions
 from workers.engine.model_types import ModelInfo, ModelKind, ModelSpec, Scale
 from workers.engine.pair_runner import PairRunner
+from workers.engine.pooling.late_interaction import maxsim_backend
 from workers.engine.pooling.recipe import Recipe
-from workers.engine.pooling.runner import PoolingRunner, maxsim_backend
+from workers.engine.pooling.runner import PoolingRunner
 from workers.engine.task_runner import TaskRunner
 
 _SCALES = {
@@ -44,6 +46,7 @@ _RECIPES: dict[ModelKind, Callable[[ModelSpec, Checkpoint], Recipe]] = {
     ModelKind.HYBRID: hybrid_recipe,
     ModelKind.CLASSIFIER: classifier_recipe,
 }
+_WITH_DENSE = (ModelKind.BI_ENCODER, ModelKind.HYBRID)
 _USES_MAXSIM = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 
 
@@ -73,4 +76,5 @@ def describe(spec: ModelSpec, checkpoint: Checkpoint, generation: int, seconds: 
         max_length=checkpoint.max_length,
         weight_bytes=checkpoint.weight_bytes,
         load_seconds=seconds,
+        shorter_dimensions=shorter_dimensions(checkpoint.folder) if spec.kind in _WITH_DENSE else None,
     )

@@ -60,7 +60,7 @@ class LabelRunner(TaskRunner):
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
         self._model = checkpoint.runner
-        self._tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.tokenizer
         self._counters = counters
         self._default_labels = spec.labels or ("yes", "no")
         head: Any = checkpoint.model.get_output_embeddings()
@@ -101,6 +101,9 @@ class LabelRunner(TaskRunner):
         for members in groups.values():
             work.pending.extend(self._sequences(work, members))
 
+    def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
+        return [(Role.PROMPT, prompt.token_ids) for prompt in work.results.prompts if prompt]
+
     def run(self, sequences: list[Sequence]) -> None:
         score_with_retry(sequences, self._score, self._model, self._counters)
 
@@ -140,8 +143,8 @@ class LabelRunner(TaskRunner):
     def _labels_and_prompts(self, options: ScoringOptions, *, by_ids: bool) -> tuple[Labels, PromptBuilder]:
         template = None if by_ids else self._template(options.template, options.item_first)
         tail = template.tail if template else ""
-        labels = find_labels(options, self._default_labels, tail, self._tokenizer, len(self._weight))
-        return labels, PromptBuilder(template, self._tokenizer, options, self.info.max_length - labels.room)
+        labels = find_labels(options, self._default_labels, tail, self.tokenizer, len(self._weight))
+        return labels, PromptBuilder(template, self.tokenizer, options, self.info.max_length - labels.room)
 
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
         results: LabelResults = work.results

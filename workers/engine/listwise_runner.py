@@ -60,6 +60,7 @@ class ListwiseRunner(TaskRunner):
     def __init__(self, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
         self._model = checkpoint.runner
+        self.tokenizer = checkpoint.tokenizer
         self._counters = counters
         self._prompt = ListwisePrompt(checkpoint.tokenizer, info.max_length)
         self._projector = _read_projector(checkpoint)

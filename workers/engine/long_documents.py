@@ -7,7 +7,7 @@ Shapes: P pairs as submitted, W pairs of queries and windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,8 +60,11 @@ class WindowedRequest:
         return order[np.searchsorted(self.pair_of[order], np.arange(self.pair_of.max() + 1))]
 
 
-def split_documents(request: ScoringRequest, task: TaskRunner) -> WindowedRequest | None:
-    """None where the request does not ask for windows, or has no pairs."""
+def split_documents(
+    request: ScoringRequest, task: TaskRunner, *, check_wanted: Callable[[], None]
+) -> WindowedRequest | None:
+    """None where the request does not ask for windows, or has no pairs. Tokenising thousands of long documents takes
+    long: ``check_wanted``, asked before each, raises once nobody waits for them any more."""
     options = request.options
     if options.long_documents is not LongDocuments.CHUNK_MAX:
         return None
@@ -73,13 +76,14 @@ def split_documents(request: ScoringRequest, task: TaskRunner) -> WindowedReques
     if not len(pair_queries):
         return None
     if request.pairing is Pairing.MATRIX and (request.query_count == 1 or not task.room_depends_on_query):
-        return _matrix(request, task)
+        return _matrix(request, task, check_wanted)
     queries, documents = sides(request)
     windows: dict[tuple[Side | None, Side], list[Window]] = {}
     pairs, places = [], []
     for pair, (query, document) in enumerate(zip(pair_queries, pair_documents, strict=True)):
         texts = queries[query] if task.room_depends_on_query else None, documents[document]
         if texts not in windows:
+            check_wanted()
             windows[texts] = list(_windows(queries[query], documents[document], task, options))
         places += windows[texts]
         pairs += [pair] * len(windows[texts])
@@ -93,10 +97,13 @@ def split_documents(request: ScoringRequest, task: TaskRunner) -> WindowedReques
     return WindowedRequest(expanded, pair_of, np.array(places, dtype=np.int32), pair_queries[pair_of], request)
 
 
-def _matrix(request: ScoringRequest, task: TaskRunner) -> WindowedRequest:
+def _matrix(request: ScoringRequest, task: TaskRunner, check_wanted: Callable[[], None]) -> WindowedRequest:
     """Where one document's windows are the same for all queries, it stays a matrix."""
     queries, documents = sides(request)
-    windows = {each: list(_windows(queries[0], each, task, request.options)) for each in dict.fromkeys(documents)}
+    windows: dict[Side, list[Window]] = {}
+    for each in dict.fromkeys(documents):
+        check_wanted()
+        windows[each] = list(_windows(queries[0], each, task, request.options))
     document_of = [i for i, document in enumerate(documents) for _ in windows[document]]
     places = [place for document in documents for place in windows[document]]
     pair_of = np.add.outer(np.arange(len(queries)) * len(documents), document_of).ravel()  # [W], query-major

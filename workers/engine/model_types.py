@@ -27,6 +27,7 @@ class Scale(StrEnum):
     MAXSIM = "maxsim"
     LOGIT = "logit"  # no activation
     PROBABILITY = "probability"
+    RELEVANCE = "relevance"  # as a remote engine gives it
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class ModelInfo:
     max_length: int
     weight_bytes: int
     load_seconds: float
+    shorter_dimensions: tuple[int, ...] | None = None  # of its dense vectors; (): any; None: not trained for it
     measured_bytes: int = 0  # most memory taken by load and warm-up; see ``MemoryEstimate`` for what was expected
 
     @property

@@ -47,7 +47,7 @@ class PairRunner(TaskRunner):
         reranker = read_reranker(checkpoint, spec.positive_class)
         super().__init__(replace(info, scale=reranker.activation.scale))
         self._model = checkpoint.runner
-        self._tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.tokenizer
         self._counters = counters
         self._layout = reranker.layout
         self._head = reranker.head
@@ -93,6 +93,9 @@ class PairRunner(TaskRunner):
                 by_query.setdefault(query if self._shares_prefix else 0, []).append(index)
         for members in by_query.values():
             work.pending.extend(self._sequences(work, members))
+
+    def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
+        return [(Role.PROMPT, pair.token_ids) for pair in work.results.pairs if pair]
 
     def run(self, sequences: list[Sequence]) -> None:
         score_with_retry(sequences, self._score, self._model, self._counters)

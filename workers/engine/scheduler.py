@@ -18,7 +18,8 @@ from workers.engine.sequence import Prefix, Sequence, Work
 from workers.engine.task_runner import TaskRunner
 from workers.engine.types import Priority
 
-_LEAST_TOKENS = 512  # below this a GEMM of a small model runs at half its speed, so no micro-batches are cut further
+_LEAST_TOKENS = 128  # the GEMMs of a model slow enough to be cut to so little still run at nearly their full speed
+_FIRST_TOKENS = 512  # of a job whose model's pace nobody knows yet
 _INTERACTIVE_IN_A_ROW = 8  # then one micro-batch for waiting batch work, so that no flood of requests starves a job
 
 
@@ -133,7 +134,7 @@ class Scheduler:
         together = deque(work for work in queue if work.task is task)
         if task.reserved_bytes > self._config.reservation_bytes:  # what has begun gives back what it holds first
             together = deque([work for work in together if work.started] or [together[0]])
-        tokens = self._tokens_for(task)
+        tokens = self._tokens_for(task, turn)
         budget = _Budget(tokens, self._config.max_batch_square)
         share = max(1, tokens // len(together))
         batch: list[Sequence] = []
@@ -152,9 +153,12 @@ class Scheduler:
         self._queues[turn] = deque((*rest, *(work for work in served if work.pending)))
         return batch
 
-    def _tokens_for(self, task: TaskRunner) -> int:
-        most, pace = self._config.max_batch_tokens, self._paces.get(task)
-        return most if pace is None else min(most, max(_LEAST_TOKENS, int(pace * self._config.batch_seconds)))
+    def _tokens_for(self, task: TaskRunner, turn: Priority) -> int:
+        config, pace = self._config, self._paces.get(task)
+        if pace is None:
+            return min(config.max_batch_tokens, _FIRST_TOKENS) if turn is Priority.BATCH else config.max_batch_tokens
+        seconds = config.background_batch_seconds if turn is Priority.BATCH else config.batch_seconds
+        return min(config.max_batch_tokens, max(_LEAST_TOKENS, int(pace * seconds)))
 
     def _turn(self) -> Priority:
         interactive, batch = (bool(self._queues[priority]) for priority in (Priority.INTERACTIVE, Priority.BATCH))

@@ -172,6 +172,11 @@ class Work:
         if isinstance(self.request, ScoringRequest) and self.request.progressed is not None:
             self.request.progressed()
 
+    def check_wanted(self) -> None:
+        """Raise ``RequestCancelled`` if nobody waits for this any more."""
+        if (departed := self.departure(time.monotonic())) is not None:
+            raise departed
+
     def departure(self, now: float) -> RequestCancelled | None:
         """Why nobody waits for this any more, if so."""
         if self.request.cancelled is not None and self.request.cancelled.is_set():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
 from workers.engine.model_types import ModelInfo
+from workers.engine.role import Role
 from workers.engine.types import (
     EncodingRequest,
     LongDocuments,
@@ -41,8 +42,9 @@ class TaskRunner(ABC):
     takes_token_ids = False
     room_depends_on_query = True  # of a document: query and document share the model's positions
     prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
-    _tokenizer: TextTokenizer
+    tokenizer: TextTokenizer
     keeps_encodings = False  # of documents, so that they can be encoded ahead
+    encodings_owner = ""  # under which the caches know its encodings; models of one encoder have one
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
@@ -65,19 +67,20 @@ class TaskRunner(ABC):
         """How many tokens of a document would be cut, were it scored with this query."""
         assert isinstance(query, str) and isinstance(document, str)
         room = self.document_room(query, options)
-        return max(0, len(self._tokenizer.offsets(document)) - room)
+        return max(0, len(self.tokenizer.offsets(document)) - room)
 
     def token_places(self, document: Side) -> list[tuple[int, int]]:
         """First and last-plus-one character of each token; of token ids, their places."""
         if isinstance(document, str):
-            return self._tokenizer.offsets(document)
+            return self.tokenizer.offsets(document)
         return [(i, i + 1) for i in range(len(document))]
 
     def estimate_texts(self, texts: Iterable[str]) -> int:
         return sum(min(self.info.max_length, 2 + len(text) // CHARACTERS_PER_TOKEN) for text in texts)
 
     def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
-        """Refuse what this kind of model cannot do, else the estimate."""
+        """Refuse what is no text or what this kind of model cannot do, else the estimate."""
+        _refuse_other_than_texts(request)
         if isinstance(request, EncodingRequest):
             if not self.keeps_encodings:
                 raise EngineError(
@@ -93,7 +96,8 @@ class TaskRunner(ABC):
                     "unsupported_task",
                     f"The model '{self.info.name}' ({self.info.kind}) cannot {request.task}; {able}.",
                 )
-            return self.estimate_texts(request.inputs)
+            ids = sum(min(self.info.max_length, len(row)) for row in request.input_ids)
+            return ids + self.estimate_texts(request.inputs)
         if not self.scores_pairs:
             raise EngineError(
                 "unsupported_task",
@@ -136,6 +140,10 @@ class TaskRunner(ABC):
     def prepare(self, work: Work) -> None:
         """Fill ``work.pending`` with what must run and ``work.results`` with where it goes."""
 
+    def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
+        """The token ids that a prepared request makes the model read, row by row, and whose each is."""
+        return [(sequence.role, sequence.token_ids) for sequence in work.pending]
+
     @abstractmethod
     def run(self, sequences: list[Sequence]) -> None:
         """One micro-batch of this model, of any number of requests."""
@@ -163,3 +171,13 @@ class TaskRunner(ABC):
 
     def give_up_unused(self, seconds: float) -> None:  # noqa: B027
         """Give back what a request holds that has come no further in so long."""
+
+
+def _refuse_other_than_texts(request: ScoringRequest | PoolingRequest | EncodingRequest) -> None:
+    for name in ("queries", "documents", "inputs"):
+        for place, given in enumerate(getattr(request, name, ())):
+            if not isinstance(given, str):
+                raise EngineError(
+                    "not_a_text",
+                    f"{name}[{place}] is {given!r:.40}, which is no text. Give a text; an empty one has no score.",
+                )

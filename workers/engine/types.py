@@ -190,7 +190,10 @@ class PoolingOptions:
 
 @dataclass(frozen=True, slots=True)
 class PoolingRequest:
-    """One task over N texts, each by itself; what each gives depends on the task and the model."""
+    """One task over N texts, each by itself; what each gives depends on the task and the model.
+
+    ``input_ids`` in place of ``inputs``: N rows of token ids that are read as they are, with no control token or prompt
+    around them; for dense vectors and classes of whole texts only."""
 
     model: str
     inputs: tuple[str, ...]
@@ -200,9 +203,14 @@ class PoolingRequest:
     deadline: float | None = None  # time.monotonic()
     cancelled: threading.Event | None = None
     options: PoolingOptions = field(default_factory=PoolingOptions)
+    input_ids: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         _name_choices(self, task=PoolingTask, role=TextRole)
+
+    @property
+    def input_count(self) -> int:
+        return len(self.input_ids or self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

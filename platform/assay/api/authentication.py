@@ -18,13 +18,14 @@ class TokenAuthentication(authentication.BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[User | AnonymousUser, ApiToken] | None:
         from accounts.services import token_authenticate
+        from assay.client_address import client_address
 
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if not scheme:
             return None
         if scheme.lower() != "bearer":
             raise AuthenticationFailed("The Authorization header must read 'Bearer <token>'.")
-        token = token_authenticate(secret=secret.strip())
+        token = token_authenticate(secret=secret.strip(), address=client_address(request._request))
         if token is None:
             raise AuthenticationFailed("The API token is unknown, expired or revoked.")
         return token.created_by or AnonymousUser(), token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from assay.api.sentences import shortened, shown
 from assay.errors import AssayError
 
 log = structlog.get_logger(__name__)
@@ -48,8 +49,8 @@ def error_body(error: AssayError, request: HttpRequest | None) -> dict[str, Any]
 
 def error_headers(error: AssayError) -> dict[str, str]:
     if error.retry_after is None:
-        return {}
-    return {"Retry-After": str(max(1, math.ceil(error.retry_after)))}
+        return dict(error.headers)
+    return {**error.headers, "Retry-After": str(max(1, math.ceil(error.retry_after)))}
 
 
 def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
@@ -60,7 +61,7 @@ def json_error(error: AssayError, request: HttpRequest | None) -> JsonResponse:
 def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response:
     """DRF's hook. What nobody foresaw is a 500 with the request id; its cause goes to the log, not to the client."""
     request = context["request"]._request
-    error = as_assay_error(raised, accepted=[parser.media_type for parser in context["view"].get_parsers()])
+    error = as_assay_error(raised, context)
     headers = error_headers(error)
     if error.status >= 500 and not isinstance(raised, AssayError):
         log.error("unhandled_exception", path=request.path, exc_info=raised)
@@ -71,8 +72,9 @@ def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response
     return Response(error_body(error, request), status=error.status, headers=headers, content_type="application/json")
 
 
-def as_assay_error(raised: Exception, *, accepted: Sequence[str] = ("application/json",)) -> AssayError:
-    """``accepted`` media types, to name them where another one was sent."""
+def as_assay_error(raised: Exception, context: Mapping[str, Any]) -> AssayError:
+    """The refusal that ``raised`` means, in our words; ``context`` is DRF's: the view and the request."""
+    view, request = context["view"], context["request"]
     match raised:
         case AssayError():
             return raised
@@ -85,9 +87,19 @@ def as_assay_error(raised: Exception, *, accepted: Sequence[str] = ("application
         case DjangoPermissionDenied():
             return AssayError("permission_denied", str(raised) or "This is not allowed.", status=403)
         case exceptions.MethodNotAllowed():
-            return AssayError("method_not_allowed", str(raised.detail), status=405)
+            answered = " or ".join(method for method in view.allowed_methods if method not in ("HEAD", "OPTIONS"))
+            message = f"{request.method} is not answered here; use {answered}."
+            return AssayError("method_not_allowed", message, status=405)
         case exceptions.UnsupportedMediaType():
-            return AssayError("unsupported_media_type", f"{raised.detail} Send {' or '.join(accepted)}.", status=415)
+            given = shown(request.content_type.partition(";")[0])
+            accepted = " or ".join(parser.media_type for parser in view.get_parsers())
+            return AssayError("unsupported_media_type", f"The Content-Type is {given}; send {accepted}.", status=415)
+        case exceptions.NotAcceptable():
+            message = f"Nothing of Accept: {shortened(request.headers.get('Accept', ''))} is answered here; take */*."
+            return AssayError("not_acceptable", message, status=406)
+        case exceptions.NotAuthenticated():
+            message = "Nobody is logged in and there is no token; send 'Authorization: Bearer <token>'."
+            return AssayError("not_authenticated", message, status=raised.status_code)
         case UnreadablePostError():  # nobody reads this
             return AssayError("client_left", "The client left before its body had come.", status=400)
         case exceptions.ParseError():

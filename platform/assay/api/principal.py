@@ -30,6 +30,22 @@ class Principal:
             return f"token {self.token.name}"
         return self.user.get_username() if self.user is not None else "system"
 
+    @property
+    def allowed_models(self) -> frozenset[str]:
+        """Names of the only models that it may use; empty: all. A person is not limited."""
+        return frozenset(self.token.allowed_models) if self.token is not None else frozenset()
+
+    def may_use(self, model_name: str) -> bool:
+        return not self.allowed_models or model_name in self.allowed_models
+
+    def require_model(self, model_name: str) -> None:
+        """Raises PermissionDenied for a model that the token is not for, whether it is registered or not."""
+        if not self.may_use(model_name):
+            raise PermissionDenied(
+                f"The {self.label} may not use the model '{model_name}'; it may use: "
+                f"{', '.join(sorted(self.allowed_models))}."
+            )
+
     def may(self, scope: str) -> bool:
         return scope in self.scopes
 

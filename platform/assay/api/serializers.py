@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
+from uuid import UUID
 
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_naive
 from rest_framework import serializers
+from rest_framework.fields import empty
+
+from assay.api.sentences import in_words, shortened, shown, wanted
 
 
 class StrictSerializer(serializers.Serializer[Any]):
@@ -13,27 +20,39 @@ class StrictSerializer(serializers.Serializer[Any]):
 
     aliases: ClassVar[Mapping[str, str]] = {}
 
+    def run_validation(self, data: Any = empty) -> Any:
+        if data is not empty and data is not None and not isinstance(data, Mapping):
+            message = f"{shown(data).capitalize()} was given; give {wanted(self)}."
+            raise serializers.ValidationError({"non_field_errors": [message]}, code="invalid")
+        return super().run_validation(data)
+
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            data = self._own_names(data)
-            known = [name for name, field in self.fields.items() if not field.read_only]
-            if unknown := [str(name) for name in data if name not in known]:
-                valid = ", ".join(sorted([*known, *self.aliases]))
-                raise serializers.ValidationError(
-                    {unknown[0]: [f"Unknown field '{unknown[0]}'; the valid ones are: {valid}."]}, code="unknown_field"
-                )
-        return super().to_internal_value(data)
+        data = self._own_names(data)
+        known = [name for name, field in self.fields.items() if not field.read_only]
+        if unknown := next((str(name) for name in data if name not in known), None):
+            valid = ", ".join(sorted([*known, *self.aliases]))
+            message = f"Unknown field '{shortened(unknown)}'; the valid ones are: {valid}."
+            raise serializers.ValidationError({unknown: [message]}, code="unknown_field")
+        try:
+            return super().to_internal_value(data)
+        except serializers.ValidationError as refusal:
+            told = {
+                name: in_words(self.fields[name], name, data.get(name, empty), detail)
+                for name, detail in refusal.detail.items()  # type: ignore[union-attr]  # a serializer's is a mapping
+            }
+            raise serializers.ValidationError(told) from refusal
 
     def _own_names(self, data: Mapping[str, Any]) -> dict[str, Any]:
         named: dict[str, Any] = {}
+        spelt: dict[str, str] = {}
         for given, value in data.items():
             name = self.aliases.get(given, given)
             if name in named:
-                raise serializers.ValidationError(
-                    {given: [f"'{given}' is another name of '{name}', and both were given; give one."]},
-                    code="given_twice",
+                message = (
+                    f"'{spelt[name]}' and '{given}' are names of one field, and both were given; give one of them."
                 )
-            named[name] = value
+                raise serializers.ValidationError({given: [message]}, code="given_twice")
+            named[name], spelt[name] = value, given
         return named
 
 
@@ -74,3 +93,23 @@ class TextField(serializers.CharField):
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class StrictUUIDField(serializers.UUIDField):
+    """An id as text: a number is not one, though UUIDs can be written as numbers."""
+
+    def to_internal_value(self, data: Any) -> UUID:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class MomentField(serializers.DateTimeField):
+    """A date with a time and its zone: which moment a time without one means, only its sender knows."""
+
+    def to_internal_value(self, data: Any) -> datetime:
+        moment = super().to_internal_value(data)
+        given = parse_datetime(data) if isinstance(data, str) else None
+        if given is None or is_naive(given):
+            self.fail("invalid", format="ISO 8601")
+        return moment

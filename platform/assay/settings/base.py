@@ -26,6 +26,7 @@ WEB_PORT = env.integer("WEB_PORT", 8000, minimum=1, maximum=65535)
 WEB_PROCESSES = env.integer("WEB_PROCESSES", 1, minimum=1, maximum=64)
 WEB_THREADS = env.integer("WEB_THREADS", 96, minimum=2, maximum=512)
 DRAIN_SECONDS = env.integer("DRAIN_SECONDS", 15, minimum=1, maximum=600)
+TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-For counts
 
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
@@ -61,6 +62,13 @@ COLD_WAITERS = env.integer("COLD_WAITERS", 64, minimum=1)  # requests that may w
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
+KEEP_CHUNK_SCORES_DAYS = env.integer("KEEP_CHUNK_SCORES_DAYS", 30)  # 0: for ever
+
+# --- What the platform asks of other hosts (assay.outgoing) -----------------------------------------------------------
+OUTGOING_ALLOWED_HOSTS = env.hosts("OUTGOING_ALLOWED_HOSTS")
+OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
+REMOTE_CREDENTIALS = env.credentials("REMOTE_CREDENTIALS")
+WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
@@ -94,6 +102,7 @@ MIDDLEWARE = [
     "assay.web.middleware.BodyLengthMiddleware",
     "assay.web.bodies.CompressionMiddleware",
     "assay.web.bodies.ContentEncodingMiddleware",
+    "assay.web.middleware.TokenInAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -209,6 +218,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "TextRoleEnum": ["query", "document"],
+        "CohereInputTypeEnum": ["search_query", "search_document"],
+    },
 }
 
 # --- Celery: it carries wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept -----------

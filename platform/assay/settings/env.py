@@ -1,4 +1,4 @@
-"""Typed readers of the environment. No other file reads ``os.environ``.
+"""Typed readers of the environment. No other file of the platform reads ``os.environ``.
 
 Every reader raises ``ImproperlyConfigured`` with one sentence: the variable, what was given, what would be valid.
 A variable that is set to the empty string counts as not set.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import ipaddress
 import os
 import re
 import secrets as random
 from collections.abc import Collection, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -71,6 +73,18 @@ def words(name: str, default: Collection[str] = (), *, required: str | None = No
     return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
 
 
+def hosts(name: str) -> list[str]:
+    """Names with or without a port, addresses and networks."""
+    entries = words(name)
+    for entry in entries:
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_network(entry, strict=False)
+            continue
+        if not re.fullmatch(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", entry):
+            raise _refuse(name, entry, "names (host or host:port), addresses or networks (10.1.0.0/16), with commas")
+    return entries
+
+
 def integer(name: str, default: int, *, minimum: int = 0, maximum: int | None = None) -> int:
     value = _raw(name)
     if value is None:
@@ -112,6 +126,17 @@ def folder(name: str, default: Path) -> Path:
     return path
 
 
+def file(name: str) -> str:
+    """The absolute path of a file that exists; empty if the variable is not set."""
+    value = _raw(name)
+    if value is None:
+        return ""
+    path = Path(value).expanduser().resolve()
+    if not path.is_file():
+        raise _refuse(name, value, "the path of a file that exists")
+    return str(path)
+
+
 def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
     """Existing folders, separated as in PATH."""
     value = _raw(name)
@@ -120,6 +145,15 @@ def folders(name: str, default: Collection[Path] = ()) -> list[Path]:
         if not path.is_dir():
             raise _refuse(name, str(path), f"folders that exist, separated by {os.pathsep!r}")
     return paths
+
+
+def networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Networks and single addresses, separated by commas."""
+    try:
+        return [ip_network(word) for word in words(name)]
+    except ValueError as error:
+        valid = "networks such as 10.0.0.0/8 or fd00::/8, separated by commas, without bits behind the mask"
+        raise _refuse(name, ",".join(words(name)), valid) from error
 
 
 def url(name: str, *, schemes: Collection[str], default: str | None = None) -> str:
@@ -191,6 +225,18 @@ def peppers(name: str, *, create_in: Path | None = None) -> dict[int, str]:
             )
         pairs[int(number)] = pepper
     return pairs
+
+
+def credentials(name: str) -> dict[str, tuple[str, str]]:
+    """Host and secret by name, from ``name@host=secret`` pairs, separated by commas or lines."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in re.split(r"[,\n]", _raw_or_file(name) or ""):
+        form = re.fullmatch(r"([\w-]{1,64})@([a-z0-9._:\[\]-]+)=(\S+)", part.strip(), re.ASCII)
+        if part.strip() and (form is None or form[1] in found):
+            raise ImproperlyConfigured(f"{name} must be pairs such as cohere@api.cohere.com=<secret>, no name twice.")
+        if form is not None:
+            found[form[1]] = (form[2], form[3])
+    return found
 
 
 def postgres(address: str) -> dict[str, Any]:

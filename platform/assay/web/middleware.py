@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import ClassVar
+from urllib.parse import unquote_plus
 
 import structlog
 from django.conf import settings
@@ -16,6 +17,7 @@ from uuid_utils.compat import uuid7
 from assay import health, metrics
 from assay.api.errors import json_error
 from assay.errors import AssayError
+from assay.token_form import holds_token
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,8 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get("X-Request-Id", "")
-        request_id = given if USABLE_ID.fullmatch(given) else str(uuid7())
+        usable = USABLE_ID.fullmatch(given) and not holds_token(given)
+        request_id = given if usable else str(uuid7())
         request.request_id = request_id  # type: ignore[attr-defined]
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             response = self.get_response(request)
@@ -84,6 +87,23 @@ class BodyLengthMiddleware:
             # request on it. What is small is read to its end; cutting off what is large is right.
             request.META["wsgi.input"].read()
         return response
+
+
+class TokenInAddressMiddleware:
+    """Refuses an API token in the address: every proxy on the way has written it down by now."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        query = request.META.get("QUERY_STRING", "")
+        if holds_token(request.path) or holds_token(query) or holds_token(unquote_plus(query)):
+            message = (
+                "The address holds an API token, which logs on the way keep: revoke that token, make another, and send "
+                "it as 'Authorization: Bearer <token>'."
+            )
+            return json_error(AssayError("token_in_address", message), request)
+        return self.get_response(request)
 
 
 class MetricsMiddleware:

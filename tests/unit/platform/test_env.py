@@ -191,3 +191,25 @@ def test_half_a_pair_of_keys_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("STORAGE_URL_ACCESS_KEY", "key")
     with pytest.raises(ImproperlyConfigured, match="belong together"):
         env.storage("STORAGE_URL")
+
+
+def test_hosts_are_names_addresses_and_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTGOING_ALLOWED_HOSTS", "hooks.example.org:8443, 10.1.0.0/16,[::1]:8080,::1")
+    assert len(env.hosts("OUTGOING_ALLOWED_HOSTS")) == 4
+    for given in ("https://hooks.example.org", "*", "10.1.0.0/64", "a b"):
+        monkeypatch.setenv("OUTGOING_ALLOWED_HOSTS", given)
+        with pytest.raises(ImproperlyConfigured, match="OUTGOING_ALLOWED_HOSTS is"):
+            env.hosts("OUTGOING_ALLOWED_HOSTS")
+
+
+def test_credentials_belong_to_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOTE_CREDENTIALS", "cohere@api.cohere.com=sk-1, near@10.0.0.1:8000=a=b\n")
+    assert env.credentials("REMOTE_CREDENTIALS") == {
+        "cohere": ("api.cohere.com", "sk-1"),
+        "near": ("10.0.0.1:8000", "a=b"),
+    }
+    for given in ("cohere=sk-1", "a@b=hunter2,a@c=hunter2", "@b=hunter2"):
+        monkeypatch.setenv("REMOTE_CREDENTIALS", given)
+        with pytest.raises(ImproperlyConfigured, match="REMOTE_CREDENTIALS must be pairs") as raised:
+            env.credentials("REMOTE_CREDENTIALS")
+        assert "hunter2" not in str(raised.value)

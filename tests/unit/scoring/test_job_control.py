@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -91,8 +92,11 @@ ACTIONS: dict[str, Callable[..., Any]] = {
 ENDED = (S.COMPLETED, S.COMPLETED_WITH_ERRORS, S.CANCELLED, S.EXPIRED, S.FAILED)
 # What each action leads to; a state that is not listed refuses it with the code beside the table.
 LEADS: dict[str, tuple[str, Mapping[JobState, JobState | None]]] = {
-    "pause": ("job_not_running", {S.QUEUED: S.PAUSED, S.RUNNING: S.PAUSED, S.PAUSED: S.PAUSED}),
-    "resume": ("job_not_paused", {S.PAUSED: S.QUEUED, S.QUEUED: S.QUEUED, S.RUNNING: S.RUNNING}),
+    "pause": ("job_not_running", dict.fromkeys((S.SCHEDULED, S.QUEUED, S.RUNNING, S.PAUSED), S.PAUSED)),
+    "resume": (
+        "job_not_paused",
+        {S.PAUSED: S.QUEUED, S.SCHEDULED: S.SCHEDULED, S.QUEUED: S.QUEUED, S.RUNNING: S.RUNNING},
+    ),
     "cancel": (
         "job_ended",
         dict.fromkeys((S.SCHEDULED, S.QUEUED, S.RUNNING, S.PAUSED, S.CANCELLING), S.CANCELLING)
@@ -130,6 +134,9 @@ def test_every_action_in_every_state(
         with pytest.raises(AssayError) as refused:
             ACTIONS[action](principal=principal, job=Job.objects.get(pk=job.pk))
         assert (refused.value.status, refused.value.code) == (409, code) and job.name in refused.value.message
+        assert re.search("[Ww]ait|[Cc]lone|[Cc]ancel|[Rr]etry|only its name", refused.value.message), (
+            "what to do instead"
+        )
         assert Job.objects.get(pk=job.pk).state == state and (moves.count(), deeds.count()) == before
 
 
@@ -306,6 +313,21 @@ def test_a_scheduled_job_joins_the_queue_when_it_is_due(job: Job, principal: Pri
     due = Job.objects.get(pk=later.pk)
     assert due.state == S.QUEUED and due.expires_at and due.expires_at > due.queued_at
     assert leased(worker).job == later
+
+
+def test_a_job_paused_before_its_time_is_scheduled_again(job: Job, principal: Principal, worker: Worker) -> None:
+    later = job_change(
+        principal=principal, job=job_pause(principal=principal, job=bring(job, S.SCHEDULED, principal, worker)),
+        complete_within=60,
+    )  # fmt: skip
+    assert later.state == S.PAUSED and later.expires_at is None
+    Job.objects.filter(pk=later.pk).update(start_at=Now() - timedelta(seconds=1))
+    assert jobs_start_due() == 0 and jobs_expire() == 0
+    later = job_resume(principal=principal, job=later)
+    assert later.state == S.SCHEDULED
+    assert jobs_start_due() == 1
+    due = Job.objects.get(pk=later.pk)
+    assert due.state == S.QUEUED and due.expires_at and due.expires_at > due.queued_at
 
 
 def test_a_start_that_is_past_is_now(job: Job, principal: Principal) -> None:

@@ -50,6 +50,7 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
         'assay_worker_chunk_seconds_total{worker="worker-7"} 2.5',
         'assay_worker_chunk_pairs_total{worker="worker-7"} 640.0',
         'assay_returned_chunks{cause="worker_crashed"} 0.0',
+        'assay_chunks_returned_total{cause="worker_crashed"} 0.0',
         'assay_queued_messages{of="",queue="batch"} 0.0',
     ):
         assert line in scraped, line

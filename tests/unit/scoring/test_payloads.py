@@ -10,7 +10,16 @@ import pytest
 
 from assay.errors import AssayError
 from scoring.dispatch import reply_read
-from scoring.payloads import PAYLOAD_VERSION, PayloadError, SyncLabels, SyncOptions, SyncReply, SyncRequest
+from scoring.payloads import (
+    PAYLOAD_VERSION,
+    PayloadError,
+    SyncLabels,
+    SyncOptions,
+    SyncPooledText,
+    SyncReply,
+    SyncRequest,
+    SyncRow,
+)
 
 CALL = SyncRequest(
     reply_key="assay:reply:1",
@@ -34,6 +43,16 @@ REPLY = SyncReply(
     timings={"total": 3.0},
 )
 
+POOLED = SyncReply(
+    statuses=["ok", "empty"],
+    truncated_tokens=[0, 0],
+    pooled=[
+        SyncPooledText(vector="AACAPw==", spans=[["calm", 0.5, 0, 4]], rows=[SyncRow(role="query", token_ids=[1, 2])]),
+        SyncPooledText(),
+    ],
+    pooled_labels=["calm"],
+)
+
 
 def crossed(payload: SyncRequest | SyncReply, **changes: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(json.dumps({**payload.to_json(), **changes}, allow_nan=False))
@@ -44,6 +63,7 @@ def test_what_is_sent_arrives() -> None:
     assert SyncRequest.from_json(crossed(CALL)) == CALL
     assert SyncReply.from_json(crossed(REPLY)) == REPLY
     assert SyncReply.from_json(crossed(SyncReply())) == SyncReply()
+    assert SyncReply.from_json(crossed(POOLED)) == POOLED
 
 
 def test_defaults_are_not_sent_so_a_new_field_troubles_an_older_release_only_where_it_is_used() -> None:

@@ -12,12 +12,12 @@ from rest_framework.test import APIClient
 from assay.errors import AssayError
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
-from scoring.selectors.models import RERANKERS
+from scoring.selectors.models import CLASSIFIERS, RERANKERS
 from scoring.services.chunk_plan import BLOCK_SIZES
 from scoring.services.registry import model_check
 from scoring.services.scoring import BUSY, CLIENT_FAULTS
 
-ENGINE = Path(__file__).parents[3] / "workers" / "engine"
+WORKERS = Path(__file__).parents[3] / "workers"
 # Raised by loads alone, whose failures reach a client as ``model_load_failed``.
 OF_LOADS = frozenset(
     [
@@ -51,12 +51,12 @@ OF_LOADS = frozenset(
         "unsupported_similarity",
     ]
 )
-OUR_FAULTS = frozenset(("broken_prompt", "engine_failure", "unknown_choice", "unsupported_attention"))
+OUR_FAULTS = frozenset(("broken_prompt", "engine_failure", "not_a_text", "unknown_choice", "unsupported_attention"))
 
 
 def test_every_code_of_the_engine_has_its_answer() -> None:
     codes = set()
-    for path in ENGINE.rglob("*.py"):
+    for path in (*WORKERS.glob("engine/**/*.py"), *WORKERS.glob("remote/*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("EngineError", "RequestCancelled"):
                 found = {part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)}
@@ -66,8 +66,8 @@ def test_every_code_of_the_engine_has_its_answer() -> None:
     assert (OF_LOADS | OUR_FAULTS | CLIENT_FAULTS.keys()) - codes == set()
 
 
-def test_every_kind_can_rerank_and_has_a_size_of_chunks() -> None:
-    assert set(RERANKERS) == set(BLOCK_SIZES) == set(ModelKind)
+def test_every_kind_but_classifiers_can_rerank_and_has_a_size_of_chunks() -> None:
+    assert set(RERANKERS) == set(BLOCK_SIZES) == set(ModelKind) - set(CLASSIFIERS)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_kind_can_rerank_and_has_a_size_of_chunks() -> None:
         ({"kind": "hybrid", "weights": [1, float("nan"), 1]}, "weights"),
         ({"kind": "hybrid", "weights": "0.4"}, "weights"),
         ({"kind": "hybrid", "dtype": "int8", "device": "cuda:1"}, "dtype"),
-        ({"kind": "classifier"}, "kind"),
+        ({"kind": "reranker"}, "kind"),
     ],
 )
 def test_registrations_that_cannot_be(fields: dict[str, Any], param: str) -> None:

@@ -12,13 +12,29 @@ from pytest_django import Settings
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.models import AuditEvent
-from scoring.models import Document, DocumentSet, Job, Query, QuerySet, ScoreRequest, ScoringModel
+from scoring.export.results import jsonl_lines
+from scoring.models import (
+    Chunk,
+    Document,
+    DocumentSet,
+    Job,
+    Query,
+    QuerySet,
+    ScoreRequest,
+    ScoringModel,
+    Worker,
+)
+from scoring.models.chunk import BLOBS
+from scoring.services.chunks import chunk_complete, chunk_lease
 from scoring.services.finalize import jobs_advance
 from scoring.services.job_control import job_cancel
+from scoring.services.job_retry import job_retry
 from scoring.services.jobs import job_submit
 from scoring.services.retention import retention_apply, texts_delete
 from scoring.services.stages import StagePlan
+from scoring.states import JobState
 from tests.unit.scoring.conftest import Upload
+from tests.unit.scoring.test_job_life import score
 
 DOCUMENTS = b"id,title,text,shelf\n" + b"".join(b"d%d,a title,a text,%d\n" % (n, n) for n in range(7))
 QUERIES = b"id,text\nq1,first\nq2,second\n"
@@ -127,3 +143,26 @@ def test_the_same_file_may_be_uploaded_again(principal: Principal, upload: Uploa
     texts_delete(principal=principal, uploaded=documents)
     again = upload("documents", DOCUMENTS)
     assert again.pk != documents.pk and len(texts(again)) == 7
+
+
+def test_long_after_its_end_a_job_has_its_rankings_alone(
+    principal: Principal, model: ScoringModel, worker: Worker, documents: DocumentSet, queries: QuerySet,
+    settings: Settings,
+) -> None:  # fmt: skip
+    job = submitted(principal, model, documents, queries)
+    chunk = chunk_lease(worker=worker)
+    assert chunk is not None and chunk_complete(chunk=chunk, worker=worker, block=score(chunk), report={})
+    jobs_advance()
+    exported = list(jsonl_lines(job.last_stage))
+    assert len(exported) == 14 and retention_apply() == 0
+    Job.objects.update(finished_at=timezone.now() - timedelta(days=31), state=JobState.COMPLETED_WITH_ERRORS)
+    settings.KEEP_CHUNK_SCORES_DAYS = 0
+    assert retention_apply() == 0
+    settings.KEEP_CHUNK_SCORES_DAYS = 30
+    assert retention_apply() == 1 and retention_apply() == 0
+    assert list(Chunk.objects.values_list(*BLOBS)) == [(b"", b"", b"", b"")]
+    job.refresh_from_db()
+    assert job.scores_dropped_at is not None and list(jsonl_lines(job.last_stage)) == exported
+    with pytest.raises(AssayError, match="clone it to score everything anew") as refused:
+        job_retry(principal=principal, job=job)
+    assert (refused.value.code, refused.value.status) == ("scores_dropped", 409)

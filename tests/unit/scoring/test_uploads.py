@@ -12,9 +12,11 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from assay.api.principal import Principal
+from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
 from scoring.models import Upload
 from scoring.services.uploads import upload_stage, uploads_sweep
+from tests.disk import no_file_grows_beyond
 
 HOURS = 5
 
@@ -67,7 +69,15 @@ def test_nothing_was_ever_stored(db: None, stored: Path) -> None:
 def test_a_file_that_is_being_received_has_no_name(settings: Settings, tmp_path: Path) -> None:
     settings.FILE_UPLOAD_TEMP_DIR = tmp_path
     file = UnnamedUploadedFile("a.csv", "text/csv")
-    file.write(b"id,text\n")
+    file.receive(b"id,text\n")
     file.complete(8)
     assert file.read() == b"id,text\n" and list(tmp_path.iterdir()) == []
     file.close()
+
+
+def test_of_a_file_that_finds_no_room_nothing_is_staged(principal: Principal, stored: Path) -> None:
+    large = SimpleUploadedFile("a.csv", bytes(3 << 20))
+    with no_file_grows_beyond(1 << 20), pytest.raises(AssayError) as refusal:
+        upload_stage(principal=principal, kind_name="documents", file=large)
+    assert (refusal.value.status, refusal.value.code) == (507, "no_room")
+    assert list(stored.iterdir()) == [] and not Upload.objects.exists()

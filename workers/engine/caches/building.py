@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from workers.engine.caches.compression import check_cache_dtype
@@ -9,6 +11,7 @@ from workers.engine.caches.disk_tier import DiskTier
 from workers.engine.caches.embedding_cache import EmbeddingCache, MemoryTier
 from workers.engine.config import EngineConfig
 from workers.engine.errors import EngineError
+from workers.engine.forward.kept_prefix import PrefixCache
 from workers.engine.role import Role
 
 Caches = dict[Role, EmbeddingCache]
@@ -22,6 +25,18 @@ def build_caches(config: EngineConfig) -> Caches:
         Role.DOCUMENT: EmbeddingCache(
             config.document_cache_bytes, dtype=config.cache_dtype, on_device=on_device, on_disk=_disk_tier(config)
         ),
+    }
+
+
+def cache_statistics(caches: Caches, prefixes: PrefixCache) -> dict[str, Any]:
+    """By the names of ``EngineStatistics``."""
+    documents = caches[Role.DOCUMENT]
+    return {
+        "document_cache": documents.statistics(),
+        "query_cache": caches[Role.QUERY].statistics(),
+        "prefix_cache": prefixes.statistics(),
+        "device_cache": documents.device_statistics(),
+        "disk_cache": documents.disk_statistics(),
     }
 
 

@@ -11,7 +11,7 @@ from workers.engine.statistics import CacheStatistics
 
 class Key(Protocol):
     @property
-    def model(self) -> str: ...
+    def owner(self) -> str: ...
 
 
 class Sized(Protocol):
@@ -53,9 +53,9 @@ class ByteBudgetCache(Generic[K, V]):
                 self._bytes -= evicted.bytes
                 self._evictions += 1
 
-    def clear(self, model: str) -> None:
+    def clear(self, owner: str) -> None:
         with self._lock:
-            for key in [key for key in self._entries if key.model == model]:
+            for key in [key for key in self._entries if key.owner == owner]:
                 self._bytes -= self._entries.pop(key).bytes
 
     def statistics(self) -> CacheStatistics:

@@ -17,13 +17,16 @@ from workers.engine.role import Role
 class CacheKey(NamedTuple):
     """A tuple, because a thousand of them are made, hashed and compared for one request."""
 
-    model: str
-    generation: int  # of the weights: a reload makes every older key unreachable
+    identity: str  # of all that decides the vectors beside what follows: models of one encoder share what they encode
+    device: str  # whose arithmetic they are of; the disk does not ask
     role: Role
     parts: frozenset[Part]
     limit: int  # tokens of the text that were let in
     digest: bytes
-    identity: str = ""  # of everything else that decides the vectors; holds in other processes too
+
+    @property
+    def owner(self) -> str:
+        return owner_of(self.identity, self.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class CachedEncoding:
 
     def to(self, device: torch.device) -> CachedEncoding:
         return replace(self, encoding=self.encoding.to(device))
+
+
+def owner_of(identity: str, device: str) -> str:
+    """Whose entries are forgotten together."""
+    return f"{identity} {device}"
 
 
 def content_digest(text: str, instruction: str) -> bytes:

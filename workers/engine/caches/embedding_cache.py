@@ -66,11 +66,11 @@ class EmbeddingCache:
     def compress(self, encoding: Encoding) -> Encoding:
         return compressed(encoding, self.dtype)
 
-    def clear(self, model: str) -> None:
-        """Forget a model's entries in memory. Those on the disk are found by content alone, which cannot be stale."""
+    def clear(self, owner: str) -> None:
+        """Forget an encoder's entries in memory. Those on the disk stay: content cannot be stale."""
         for tier in (self._device, self._host):
             if tier is not None:
-                tier.clear(model)
+                tier.clear(owner)
 
     def close(self) -> None:
         if self._disk is not None:

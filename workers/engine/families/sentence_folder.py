@@ -25,7 +25,7 @@ from workers.engine.pooling.recipe import Pooled, Recipe
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence
 from workers.engine.texts.text_prompts import PromptedLayout
-from workers.engine.types import PoolingTask, ScoringRequest
+from workers.engine.types import PoolingRequest, PoolingTask, ScoringRequest
 
 _SIMILARITIES = {"cosine": Scale.COSINE, "dot": Scale.DOT, "dot_product": Scale.DOT}
 _LEGACY_MODES = {
@@ -86,6 +86,8 @@ class SentencePooler:
         if self._prompt_length is None:
             return 0
         request = sequence.work.request
+        if isinstance(request, PoolingRequest) and request.input_ids:  # no prompt was put before them
+            return 0
         instruction = request.options.instruction if isinstance(request, ScoringRequest) else ""
         return self._prompt_length(sequence.role, instruction)
 

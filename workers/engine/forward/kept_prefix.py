@@ -43,6 +43,10 @@ class PrefixKey:
     salt: str  # who may share it
     digest: bytes  # of all tokens from the prompt's first on
 
+    @property
+    def owner(self) -> str:
+        return self.model
+
 
 def token_digest(token_ids: Sequence[int]) -> bytes:
     return hashlib.blake2b(np.asarray(token_ids, dtype=np.int64).tobytes(), digest_size=16).digest()

@@ -193,3 +193,7 @@ def _scores_on(
 
 def _bytes(vectors: Tensor) -> int:
     return vectors.numel() * vectors.element_size()
+
+
+def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:
+    return "cuda" if gpu_maxsim and device.type == "cuda" else "cpu"

@@ -30,7 +30,7 @@ def assemble_pooling(
 ) -> PoolingOutput:
     """A text with a value that is no finite number fails by itself."""
     request, results = work.pooling, work.results
-    data = [_pooled_text(results, index, request.options, activation) for index in range(len(request.inputs))]
+    data = [_pooled_text(results, index, request.options, activation) for index in range(request.input_count)]
     return PoolingOutput(
         data=tuple(data),
         errors={i: _NON_FINITE for i, text in enumerate(data) if text.status is ItemStatus.FAILED},

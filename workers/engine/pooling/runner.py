@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest, owner_of
 from workers.engine.caches.embedding_cache import EmbeddingCache
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
@@ -21,7 +21,8 @@ from workers.engine.model_types import ModelInfo
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.pooling.encoding_ahead import assemble_encoding, await_new_ones, distinct_documents
-from workers.engine.pooling.late_interaction import LateInteractionRunner
+from workers.engine.pooling.given_rows import given_rows
+from workers.engine.pooling.late_interaction import LateInteractionRunner, maxsim_backend
 from workers.engine.pooling.output import assemble_pooling
 from workers.engine.pooling.pair_scores import fused_scores
 from workers.engine.pooling.recipe import Recipe
@@ -61,10 +62,11 @@ class PoolingRunner(TaskRunner):
         self.takes_instruction = recipe.takes_instruction
         self.takes_dimensions = recipe.weights.keys() == {Part.DENSE}
         self._model = checkpoint.runner
-        self._tokenizer = checkpoint.tokenizer
+        self.tokenizer = checkpoint.tokenizer
         self._memory = self._model.device if self._model.device.type == "cuda" else None  # its own, not the host's
         self._caches = caches
-        self._identity = checkpoint.identity
+        self._identity, self._device = checkpoint.identity, str(self._model.device)
+        self.encodings_owner = owner_of(self._identity, self._device)
         self._counters = counters
         self.late_interaction: LateInteractionRunner | None = None
         if Part.TOKENS in recipe.weights:
@@ -211,8 +213,10 @@ class PoolingRunner(TaskRunner):
         places = [i for i, text in enumerate(request.inputs) if not is_blank(text)]
         texts = [request.inputs[i] for i in places]
         options, parts = request.options, self._recipe.tasks[request.task]
-        for sequence in self._sequences(work, Role(request.role.value), parts, texts, options.max_tokens, ""):
+        sequences = self._sequences(work, Role(request.role.value), parts, texts, options.max_tokens, "")
+        for sequence in sequences:
             sequence.index = places[sequence.index]
+        for sequence in sequences or given_rows(work, parts, self.tokenizer.size, self.info):
             results.sequences[sequence.index] = sequence
             results.tokens += sequence.tokens
         cut = {i: sequence.truncated for i, sequence in results.sequences.items() if sequence.truncated}
@@ -232,11 +236,8 @@ class PoolingRunner(TaskRunner):
                     "bad_limit", f"A limit of {wanted} tokens per {role.value} leaves nothing. Give at least 1."
                 )
             limit = min(limit, wanted)
-        model, generation = self.info.name, self.info.generation
-        keys = [
-            CacheKey(model, generation, role, parts, limit, content_digest(text, instruction), self._identity)
-            for text in texts
-        ]
+        identity, device = self._identity, self._device
+        keys = [CacheKey(identity, device, role, parts, limit, content_digest(text, instruction)) for text in texts]
         cache = self._caches[role]
         cached = [None if work.afresh else cache.get(key, self._memory) for key in keys]
         unknown = [text for text, known in zip(texts, cached, strict=True) if known is None]
@@ -271,7 +272,7 @@ class PoolingRunner(TaskRunner):
                 cache.put(sequence.cache_key, entry, self._memory)
         if filling and self.retired:  # and its entries were cleared, perhaps before the last ones came
             for cache in self._caches.values():
-                cache.clear(self.info.name)
+                cache.clear(self.encodings_owner)
         return encodings
 
     def _pooled(self, sequences: list[Sequence], *, in_float32: bool) -> tuple[list[Encoding], list[bool]]:
@@ -292,7 +293,3 @@ class PoolingRunner(TaskRunner):
                     kept = ids if pooled.kept is None else ids[list(pooled.kept[place])]
                     encodings[i] = replace(encodings[i], kept_token_ids=kept)
         return encodings, finite
-
-
-def maxsim_backend(device: torch.device, gpu_maxsim: bool) -> str:
-    return "cuda" if gpu_maxsim and device.type == "cuda" else "cpu"

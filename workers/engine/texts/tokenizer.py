@@ -147,6 +147,10 @@ class TextTokenizer:
         ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
 
+    def name_of(self, token_id: int) -> str:
+        """Its piece of the vocabulary; empty where there is none."""
+        return self._whole.id_to_token(token_id) or ""
+
     def text_of(self, *token_ids: int) -> str:
         text: str = self._whole.decode(token_ids, skip_special_tokens=False)
         return text

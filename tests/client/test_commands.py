@@ -1,0 +1,145 @@
+"""Every command once, against the running platform."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import Assay
+from tests.integration.running import registered, submitted
+from tests.stack import Stack
+
+pytestmark = pytest.mark.stack
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+DOCUMENTS, QUERIES = EXAMPLES / "documents.csv", EXAMPLES / "queries.tsv"
+
+
+@pytest.fixture
+def job(assay: Assay, model: str, server: Stack) -> dict[str, Any]:
+    """A job that has ended, run as the README does."""
+    ended = assay("jobs", "run", DOCUMENTS, QUERIES, "--mapping", "text=body", "-m", model, "-k", 5, "--wait", "--json")
+    assert ended.code == 0, ended.err
+    return ended.json
+
+
+def test_rerank(assay: Assay, model: str, home: Path) -> None:
+    file = home / "documents.txt"
+    file.write_text("Pinch the nose.\nDescale the kettle.\n")
+    ended = assay("rerank", "how do I stop a nosebleed?", file, "-d", "Rain falls.", "-m", model, "--json")
+    results = ended.json["results"]
+    assert [results[0]["document"]["text"], len(results)] == ["Pinch the nose.", 3]
+    table = assay("rerank", "nosebleed?", file, "-m", model, "--top-n", 1).out.splitlines()
+    assert table[0] == "score\tdocument\ttext" and table[1].endswith("\t1\tPinch the nose.") and len(table) == 2
+    lines = b'{"id": "a", "title": "Kettles", "body": "Descale."}\n{"id": "b", "title": "Noses", "body": "Pinch."}\n'
+    fields = ("--format", "jsonl", "--field", "title", "--field", "body", "-m", model)
+    assert assay("rerank", "nosebleed?", "-", *fields, stdin=lines).out.splitlines()[1].endswith("\tb\tNoses Pinch.")
+
+
+def test_a_text_cannot_steer_the_terminal(assay: Assay, model: str) -> None:
+    out = assay("rerank", "bees", "-d", "bees\x1b[2J\nhoney", "-m", model).out
+    assert "\x1b" not in out and out.splitlines()[1].endswith("\tbees [2J honey")
+
+
+def test_score(assay: Assay, model: str) -> None:
+    texts = ("-q", "bees", "-q", "bridges", "-d", "Bees make honey.", "-d", "The bridge is closed.", "-m", model)
+    pairs = assay("score", *texts, "--json").json["data"]
+    assert [item["index"] for item in pairs] == [0, 1]
+    rows = [line.split("\t") for line in assay("score", *texts, "--matrix").out.splitlines()[1:]]
+    assert [(row[1], row[2]) for row in rows] == [("bees", "1"), ("bees", "2"), ("bridges", "1"), ("bridges", "2")]
+    assert float(rows[0][0]) > float(rows[1][0])
+
+
+def test_embed(assay: Assay, server: Stack) -> None:
+    if server.client.post("/v1/embeddings", json={}).status_code == 404:
+        pytest.skip("this server has no /v1/embeddings")
+    dense = registered(server.client, "client-dense", kind="bi-encoder")
+    options = ("-d", "Bees make honey.", "-d", "Rain falls.", "-m", dense, "--input-type", "document")
+    vectors = [json.loads(line) for line in assay("embed", *options).out.splitlines()]
+    assert len(vectors) == 2 and len(vectors[0]) == len(vectors[1]) > 100
+    assert [item["index"] for item in assay("embed", *options, "--json").json["data"]] == [0, 1]
+
+
+def test_sets(assay: Assay, server: Stack) -> None:
+    uploaded = assay("upload", "judgements", "-", "--name", "by pipe", "--json", stdin=b"q1 0 d1 1\n").json
+    assert (uploaded["name"], uploaded["counts"]["kept"]) == ("by pipe", 1)
+    assert uploaded["id"] in assay("sets", "list", "judgements").out
+    assert assay("sets", "delete", "judgements", uploaded["id"]).code == 0
+    listed = assay("sets", "list", "judgements", "--limit", 0, "--json").json
+    assert uploaded["id"] not in [each["id"] for each in listed]
+
+
+def test_jobs(assay: Assay, job: dict[str, Any], home: Path) -> None:
+    assert (job["state"], job["progress"]["percent"]) == ("completed", 100)
+    assert job["id"] in [each["id"] for each in assay("jobs", "list", "--state", "completed", "--json").json]
+    assert "completed" in assay("jobs", "show", job["id"]).out
+    assert assay("jobs", "wait", job["id"]).code == 0
+    results = assay("jobs", "results", job["id"], "--top-n", 3, "--texts", "--json").json
+    assert len(results) == job["query_count"] and {len(result["documents"]) for result in results} == {3}
+    (first,) = assay("jobs", "results", job["id"], "-n", 1, "--query-id", "q03").out.splitlines()[1:]
+    assert first.split("\t")[:2] == ["q03", "1"]
+    run = assay("jobs", "export", job["id"], "--format", "trec").out
+    assert len(run.splitlines()) == 5 * job["query_count"] and run.split()[1] == "Q0"
+    file = home / "rankings.csv"
+    assert assay("jobs", "export", job["id"], "-o", file, "--json").json["bytes"] == file.stat().st_size > 0
+    assert list(home.glob("*.part")) == []
+    assert "completed" in assay("jobs", "events", job["id"], "--limit", 0).out
+
+
+def test_steering(assay: Assay, model: str, server: Stack) -> None:
+    job = submitted(server.client, model, chunks=40, distinct=True)["id"]
+    assert assay("jobs", "pause", job, "--json").json["state"] == "paused"
+    assert assay("jobs", "resume", job, "--json").json["state"] in ("queued", "running")
+    assert assay("jobs", "cancel", job, "--json").json["state"] in ("cancelling", "cancelled")
+    assert assay("jobs", "wait", job).code == 1
+    assert assay("jobs", "retry", job, "--json").json["attempt"] == 2
+    assert assay("jobs", "cancel", job).code == 0
+
+
+def test_models(assay: Assay, model: str, home: Path) -> None:
+    assert model in [each["name"] for each in assay("models", "list", "--json").json]
+    shown = assay("models", "show", model).out
+    assert "late-interaction" in shown and "self-test" in shown
+    rejected = assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse", "--wait", "--json")
+    assert (rejected.code, rejected.json["state"]) == (1, "rejected")
+    assert assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse").code == 3
+
+
+def test_workers(assay: Assay, server: Stack) -> None:
+    assert [worker["state"] for worker in assay("workers", "--json").json if worker["state"] == "ready"]
+    assert "worker-1" in assay("workers").out
+
+
+def test_bench(assay: Assay, model: str) -> None:
+    figures = assay("bench", "-n", 8, "-c", 3, "--documents", 2, "-m", model, "--json").json
+    assert (figures["requests"], figures["errors"]) == (8, {})
+    assert 0 < figures["p50_ms"] <= figures["p95_ms"] <= figures["p99_ms"]
+
+
+def test_login(assay: Assay, stack: Stack, home: Path) -> None:
+    ended = assay("login", "--url", f"{stack.base_url}/", "--token-stdin", stdin=f"{stack.token}\n".encode())
+    file = home / ".config" / "assay" / "config.toml"
+    assert ended.code == 0 and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stack.token not in ended.out + ended.err
+    assert assay("workers", "--json").code == 0
+    file.chmod(0o644)
+    assert "chmod 600" in assay("workers").err
+
+
+def test_refusals(assay: Assay, server: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = assay("jobs", "show", "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a10")
+    assert missing.code == 3 and "not_found" in missing.err
+    invalid = assay("rerank", "q", "-d", "d", "--top-n", 0, "--json")
+    assert invalid.code == 3 and '"param": "top_n"' in invalid.err and invalid.out == ""
+    assert assay("rerank", "q", "-d", "d", "--set", "top_n=1").code == 2
+    assert assay("rerank", "q").code == 2
+    assert assay("rerank", "q", "/no/such/file").code == 2
+    monkeypatch.setenv("ASSAY_TOKEN", "assay_wrong")
+    stranger = assay("workers")
+    assert stranger.code == 3 and "assay_wrong" not in stranger.err
+    monkeypatch.delenv("ASSAY_TOKEN")
+    assert assay("workers").code == 2

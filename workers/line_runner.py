@@ -1,0 +1,57 @@
+"""Request batches go on: files are checked, lines answered a few at a time, results written."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from django.db import Error as AnyDatabaseError
+from django.db import close_old_connections
+
+from scoring.models import BatchLine
+from scoring.services.batch_lines import line_answer, line_release, lines_lease
+from scoring.services.request_batches import batches_advance
+from workers.loop import Loop
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 8
+SECONDS: Final = 2.0
+
+
+class LineRunner:
+    """Any number may run: a line is leased by one of them."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="line")
+        self._busy: set[int] = set()
+        self._loop = Loop("lines", self._step, seconds=SECONDS)
+        self.start = self._loop.start
+
+    def stop(self, timeout: float) -> None:
+        """Begin nothing more; what is not answered in time comes back when its lease ends."""
+        self._loop.stop(timeout)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _step(self) -> bool:
+        if not batches_advance():
+            return False
+        lines = lines_lease(IN_FLIGHT - len(self._busy))
+        for line in lines:
+            self._busy.add(line.pk)
+            self._threads.submit(self._answer, line)
+        return False
+
+    def _answer(self, line: BatchLine) -> None:
+        try:
+            line_answer(line)
+        except AnyDatabaseError as error:
+            logger.warning("%s is answered again when its lease ends: %s", line, error)
+            close_old_connections()
+        except Exception:
+            logger.exception("%s could not be answered", line)
+            line_release(line)
+        finally:
+            self._busy.discard(line.pk)
+            self._loop.wake()

@@ -1,0 +1,1 @@
+"""Models that a server elsewhere computes: the same requests, the same outputs."""

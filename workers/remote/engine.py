@@ -1,0 +1,144 @@
+"""The engine of a worker: what it computes itself, and beside that the models that servers elsewhere compute.
+
+Whoever asks sees no difference: the same names, requests, futures and outputs.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from workers.engine import Engine
+from workers.engine.candidate import Candidate, Proof
+from workers.engine.config import EngineConfig
+from workers.engine.device_gates import DeviceGates
+from workers.engine.errors import EngineError
+from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec
+from workers.engine.types import ScoringRequest
+from workers.remote.model import RemoteModel
+from workers.remote.spec import RemoteSpec
+
+REQUESTS_AT_ONCE: Final = 16
+CALLS_AT_ONCE: Final = 16  # of all requests; not in the same pool, where requests could wait for their own calls
+
+
+class EngineWithRemotes(Engine):
+    def __init__(self, config: EngineConfig, gates: DeviceGates | None = None) -> None:
+        super().__init__(config, gates)
+        self._remotes: dict[str, RemoteModel] = {}
+        self._remotes_lock = threading.Lock()
+        self._requests = ThreadPoolExecutor(REQUESTS_AT_ONCE, "remote-request")
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, "remote-call")
+        self._tries = 0
+        self._open_requests = 0
+
+    def load(self, spec: ModelSpec, *, prove: Proof | None = None) -> ModelInfo:
+        """Of a remote model nothing is loaded; ``prove`` asks its endpoint."""
+        if not isinstance(spec, RemoteSpec):
+            info = super().load(spec, prove=prove)
+            self._forget(spec.name)
+            return info
+        remote = RemoteModel(spec, calls=self._calls, progressed=self._tried)
+        if prove is not None:
+            candidate = Candidate(spec, remote, lambda request: self._run(remote, request), lambda: self)
+            try:
+                prove(candidate)
+            finally:
+                candidate.dismiss()
+        with self._remotes_lock:
+            self._remotes[spec.name] = remote
+        if spec.name in super().models():
+            super().unload(spec.name)
+        return remote.info
+
+    def unload(self, name: str) -> None:
+        if not self._forget(name):
+            super().unload(name)
+
+    def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
+        remote = self._remote(name)
+        return remote.info if remote else super().configure(name, gpu_maxsim=gpu_maxsim)
+
+    def models(self) -> dict[str, ModelInfo]:
+        with self._remotes_lock:
+            remotes = {name: remote.info for name, remote in self._remotes.items()}
+        return super().models() | remotes
+
+    def canary(self, name: str, golden: tuple[float, ...] = ()) -> CanaryReport:
+        remote = self._remote(name)
+        if remote is None:
+            return super().canary(name, golden)
+        candidate = Candidate(remote.spec, remote, lambda request: self._run(remote, request), lambda: self)
+        return candidate.canary(golden)
+
+    def estimate(self, spec: ModelSpec) -> MemoryEstimate:
+        """A remote model takes no memory here."""
+        if isinstance(spec, RemoteSpec):
+            return MemoryEstimate("remote", "remote", ())
+        return super().estimate(spec)
+
+    def trouble(self, name: str) -> str:
+        """Why a remote model's last calls failed; empty when the last one did not, and for models of ours."""
+        remote = self._remote(name)
+        return remote.breaker.cause if remote else ""
+
+    def shut(self, name: str) -> str:
+        """The same, but only while nothing is sent at all."""
+        remote = self._remote(name)
+        return remote.breaker.cause if remote and remote.breaker.is_open else ""
+
+    @property
+    def progress(self) -> int:
+        return super().progress + self._tries
+
+    @property
+    def busy(self) -> bool:
+        return super().busy or self._open_requests > 0
+
+    def close(self) -> None:
+        super().close()
+        self._requests.shutdown(cancel_futures=True)
+        self._calls.shutdown(cancel_futures=True)
+
+    def _submit(self, request: Any, task: Any = None, *, afresh: bool = False) -> Future[Any]:
+        remote = None if task is not None else self._remote(request.model)
+        return self._run(remote, request) if remote else super()._submit(request, task, afresh=afresh)
+
+    def _run(self, remote: RemoteModel, request: Any) -> Future[Any]:
+        if not isinstance(request, ScoringRequest):
+            refused: Future[Any] = Future()
+            refused.set_exception(
+                EngineError(
+                    "unsupported_task",
+                    f"The model '{remote.spec.name}' is computed elsewhere, where it scores pairs. Ask for scores.",
+                )
+            )
+            return refused
+        with self._remotes_lock:
+            self._open_requests += 1
+        try:
+            answer = self._requests.submit(remote.score, request)
+        except RuntimeError:  # shut down
+            self._done()
+            closed: Future[Any] = Future()
+            closed.set_exception(EngineError("closed", "The engine is closed."))
+            return closed
+        answer.add_done_callback(lambda _: self._done())
+        return answer
+
+    def _done(self) -> None:
+        with self._remotes_lock:
+            self._open_requests -= 1
+
+    def _tried(self) -> None:
+        with self._remotes_lock:
+            self._tries += 1
+
+    def _remote(self, name: str) -> RemoteModel | None:
+        with self._remotes_lock:
+            return self._remotes.get(name)
+
+    def _forget(self, name: str) -> bool:
+        with self._remotes_lock:
+            return self._remotes.pop(name, None) is not None
