@@ -26,7 +26,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
-CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "96"
+CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "64"
 BODY = json.dumps({"model": "late", "query": "honey", "documents": ["bees make honey"]}).encode()
 
 

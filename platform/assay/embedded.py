@@ -135,7 +135,7 @@ class Postgres:
             self._initialise()
             self._forget_stale_files()
             sockets = socket_folder(self.data_dir)
-            options = f"-h '' -k '{sockets}' -c max_connections=200 -c jit=off"
+            options = f"-h '' -k '{sockets}' -c max_connections=400 -c jit=off"
             self._run(
                 "pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-l", str(self.folder / "server.log"), "-o", options
             )
