@@ -55,7 +55,7 @@ def lines_of(client: openai.OpenAI, file_id: str | None) -> dict[str, Any]:
 
 
 def test_each_line_is_answered_as_its_endpoint_would_answer_it(client: openai.OpenAI, stack: Stack) -> None:
-    bodies = [
+    bodies: list[dict[str, Any]] = [
         {"model": "batched", "query": "kettle", "documents": TEXTS, "top_n": 1},
         {"model": "batched", "query": "kettle", "documents": [], "top_n": 1},
         {"model": "nobody", "query": "kettle", "documents": TEXTS},
@@ -99,9 +99,12 @@ def test_a_file_with_bad_lines_fails_and_says_which(client: openai.OpenAI) -> No
 def test_a_batch_is_cancelled_and_keeps_what_was_answered(client: openai.OpenAI) -> None:
     bodies = [{"model": "batched", "query": f"kettle {n}", "documents": TEXTS * 20} for n in range(400)]
     batch = started(client, "/v1/rerank", requests("/v1/rerank", bodies))
-    wait_for(
-        lambda: client.batches.retrieve(batch.id).request_counts.completed > 0, seconds=120, what="the first answer"
-    )
+
+    def answered() -> bool:
+        counts = client.batches.retrieve(batch.id).request_counts
+        return counts is not None and counts.completed > 0
+
+    wait_for(answered, seconds=120, what="the first answer")
     assert client.batches.cancel(batch.id).status in ("cancelling", "cancelled")
     batch = ended(client, batch)
     assert batch.status == "cancelled" and 0 < batch.request_counts.completed < 400

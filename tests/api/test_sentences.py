@@ -48,7 +48,7 @@ def message_of(response: Any, param: str, status: int = 422, method: str = "post
          "32,767."),
         ("/api/v1/models", {"weights": "1"}, "weights", "'weights' is '1'; give a list of numbers."),
         ("/api/v1/models", {"kind": 5}, "kind", "'kind' is 5; give cross-encoder, bi-encoder, late-interaction, "
-         "sparse, hybrid, listwise or generative."),
+         "sparse, hybrid, listwise, classifier or generative."),
     ],
 )  # fmt: skip
 def test_a_refusal_says_what_to_give_instead(

@@ -94,7 +94,7 @@ def test_the_admin_registers_through_the_registry(admin_page: Client, world: Wor
     fields = {
         "name": "judge", "kind": ModelKind.GENERATIVE, "source": "package:x/y", "device": "auto", "dtype": "auto",
         "template": "", "labels": '["yes", "no"]', "self_test_mode": "full", "gpu_maxsim": "on", "gguf_file": "",
-        "min_replicas": "0",
+        "min_replicas": "0", "engine": "local",
     }  # fmt: skip
     url = reverse("admin:scoring_scoringmodel_add")
     refused = text_of(admin_page.post(url, {**fields, "labels": "[]"}))
@@ -115,7 +115,7 @@ def test_the_admin_changes_through_the_registry(admin_page: Client, world: World
     fields = {
         "name": "late", "kind": ModelKind.LATE_INTERACTION, "source": "package:some/late", "device": "cpu",
         "dtype": "auto", "template": "", "labels": "[]", "self_test_mode": "full", "gpu_maxsim": "on", "gguf_file": "",
-        "min_replicas": "0",
+        "min_replicas": "0", "engine": "local",
     }  # fmt: skip
     assert admin_page.post(url, fields).status_code == 302
     world.model.refresh_from_db()
