@@ -173,7 +173,16 @@ def _random(length: int) -> str:
     return "".join(secrets.choice(ALPHABET) for _ in range(length))
 
 
-def token_is_live(token: ApiToken) -> bool:
+def is_let_in(*, token_id: str | None, user_id: int | None) -> bool:
+    """Whether a token (its public id) or else a person would be let in if they came now."""
+    if token_id is not None:
+        token = token_found(token_id)
+        return token is not None and token_is_live(token)
+    return user_id is not None and User.objects.filter(pk=user_id, is_active=True).exists()
+
+
+def token_is_live(token: Any) -> bool:
+    """``token`` is one of ``token_found``."""
     owner_active = token.created_by is None or (token.created_by.is_active and bool(_owner_scopes(token)))
     return token.enabled and owner_active and (token.expires_at is None or token.expires_at > timezone.now())
 

@@ -180,7 +180,7 @@ class JobControlViewSet(ResourceViewSet):
     @action(detail=True, filterset_class=JobEventFilter)
     def events(self, request: Request, pk: str) -> HttpResponseBase:
         if isinstance(request.accepted_renderer, EventStreamRenderer):
-            return event_stream(self.found(), after=last_event_id(request), serializer=EventSerializer)
+            return event_stream(self.found(), self.principal, after=last_event_id(request), serializer=EventSerializer)
         page = self.paginate_queryset(self.filter_queryset(job_transitions(self.found()))) or []
         return self.get_paginated_response(EventSerializer(job_events(page), many=True).data)
 

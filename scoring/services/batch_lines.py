@@ -22,7 +22,8 @@ from django.urls import resolve
 from django.utils import timezone
 from structlog.contextvars import bound_contextvars
 
-from accounts.services import token_is_live
+from accounts.selectors import token_found
+from accounts.services import is_let_in
 from scoring.ids import new_id
 from scoring.models import BatchLine
 from scoring.states import BatchState, LineState
@@ -41,7 +42,7 @@ def lines_lease(limit: int) -> list[BatchLine]:
     until = now + timedelta(milliseconds=settings.SYNC_TIMEOUT_MAX_MS) + LEASE_MORE
     with transaction.atomic():
         rows = BatchLine.objects.filter(free | lapsed, open_batch).order_by("batch", "number")
-        rows = rows.select_related("batch__token__created_by", "batch__token__team", "batch__created_by")
+        rows = rows.select_related("batch__token", "batch__created_by")
         lines = list(rows.select_for_update(skip_locked=True, of=("self",))[:limit])
         for line in lines:
             line.state, line.lease_token, line.lease_expires_at = LineState.LEASED, uuid.uuid4(), until
@@ -72,9 +73,10 @@ def _leased(line: BatchLine) -> QuerySet[BatchLine]:
 def _answered(line: BatchLine) -> tuple[int, Any, str]:
     """Status, body and request id."""
     request_id = str(new_id())
-    maker = line.batch.token
-    if maker is not None and not token_is_live(maker):
-        message = "The API token that made the batch is revoked or expired."
+    batch = line.batch
+    token_id = batch.token.public_id if batch.token else None
+    if not is_let_in(token_id=token_id, user_id=batch.created_by_id):
+        message = "Whoever made the batch is not let in any more: the API token is revoked or expired, or the user is."
         return 401, {"error": {"code": "authentication_failed", "message": message}}, request_id
     with bound_contextvars(request_id=request_id, batch=line.batch.public_id):
         response: Any = resolve(line.batch.endpoint).func(_request(line, request_id))
@@ -101,5 +103,5 @@ def _request(line: BatchLine, request_id: str) -> HttpRequest:
     request.waits_behind = True  # its scoring is batch work
     # Whoever made the batch was let in then; the views see them as if they asked now.
     request._force_auth_user = batch.created_by or AnonymousUser()
-    request._force_auth_token = batch.token
+    request._force_auth_token = token_found(batch.token.public_id) if batch.token else None
     return request

@@ -55,8 +55,6 @@ def test_score(assay: Assay, model: str) -> None:
 
 
 def test_embed(assay: Assay, server: Stack) -> None:
-    if server.client.post("/v1/embeddings", json={}).status_code == 404:
-        pytest.skip("this server has no /v1/embeddings")
     dense = registered(server.client, "client-dense", kind="bi-encoder")
     options = ("-d", "Bees make honey.", "-d", "Rain falls.", "-m", dense, "--input-type", "document")
     vectors = [json.loads(line) for line in assay("embed", *options).out.splitlines()]

@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from accounts.scopes import ALL_SCOPES
-from accounts.services import token_create
+from accounts.services import token_create, token_revoke
 from assay.api.principal import Principal
 from assay.lanes import PAGE_THREADS
 from scoring import dispatch, routing
@@ -201,13 +201,19 @@ def test_event_streams_hold_neither_threads_nor_connections(
     client.get("/readyz")
     streams = PAGE_THREADS * 3
     before = connections_open()
-    with ThreadPoolExecutor(streams) as pool:
+    with ThreadPoolExecutor(streams + 1) as pool:
         reading = [pool.submit(stream_read, address, heads) for _ in range(streams)]
         wait_for(lambda: web.metric('assay_http_in_flight{lane="streams"}') == streams, what="all streams")
         assert (
             connections_open() <= before + PAGE_THREADS + 1
         )  # threads that authenticated them, and the one that looks
         assert client.get(f"/api/v1/jobs/{job.pk}").status_code == 200
+        token, secret = token_create(team=job.team, name="short-lived", scopes=["jobs"])
+        own = {"Accept": heads["Accept"], "Authorization": f"Bearer {secret}"}
+        cut_off = pool.submit(stream_read, address, own)
+        wait_for(lambda: web.metric('assay_http_in_flight{lane="streams"}') == streams + 1, what="one more stream")
+        token_revoke(token=token)
+        assert "event: end" not in cut_off.result(timeout=30)
         job_cancel(principal=principal, job=job)
         jobs_stop_finish()
         jobs_advance()

@@ -15,6 +15,7 @@ from workers.engine.config import EngineConfig
 from workers.engine.device_gates import DeviceGates
 from workers.engine.errors import EngineError
 from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec
+from workers.engine.token_reader import TokenReader
 from workers.engine.types import ScoringRequest
 from workers.remote.model import RemoteModel
 from workers.remote.spec import RemoteSpec
@@ -51,6 +52,14 @@ class EngineWithRemotes(Engine):
         if spec.name in super().models():
             super().unload(spec.name)
         return remote.info
+
+    def reader(self, name: str) -> TokenReader:
+        if self._remote(name):
+            raise EngineError(
+                "unsupported_task",
+                f"The model '{name}' is computed elsewhere, where its tokens are not told. Ask that server for them.",
+            )
+        return super().reader(name)
 
     def unload(self, name: str) -> None:
         if not self._forget(name):
