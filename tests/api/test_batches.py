@@ -21,7 +21,7 @@ TEXTS = ["Bread dough rises faster in a warm kitchen.", "Descale a kettle with c
 @pytest.fixture(scope="module")
 def client(stack: Stack) -> Iterator[openai.OpenAI]:
     registered(stack.client, "batched")
-    registered(stack.client, "vectors", kind="bi-encoder", is_default=True)
+    registered(stack.client, "vectors", kind="bi-encoder")
     secret = stack.client.headers["Authorization"].removeprefix("Bearer ")
     with openai.OpenAI(base_url=f"{stack.base_url}/v1", api_key=secret, max_retries=0) as client:
         yield client
