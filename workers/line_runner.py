@@ -10,7 +10,7 @@ from django.db import Error as AnyDatabaseError
 from django.db import close_old_connections
 
 from scoring.models import BatchLine
-from scoring.services.batch_lines import line_answer, line_release, lines_lease
+from scoring.services.batch_lines import line_answer, line_release, lines_extend, lines_lease
 from scoring.services.request_batches import batches_advance
 from workers.loop import Loop
 
@@ -25,7 +25,7 @@ class LineRunner:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="line")
-        self._busy: set[int] = set()
+        self._busy: dict[int, BatchLine] = {}
         self._loop = Loop("lines", self._step, seconds=SECONDS)
         self.start = self._loop.start
 
@@ -35,11 +35,13 @@ class LineRunner:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _step(self) -> bool:
+        if self._busy:
+            lines_extend(list(self._busy.values()))
         if not batches_advance():
             return False
         lines = lines_lease(IN_FLIGHT - len(self._busy))
         for line in lines:
-            self._busy.add(line.pk)
+            self._busy[line.pk] = line
             self._threads.submit(self._answer, line)
         return False
 
@@ -53,5 +55,5 @@ class LineRunner:
             logger.exception("%s could not be answered", line)
             line_release(line)
         finally:
-            self._busy.discard(line.pk)
+            self._busy.pop(line.pk, None)
             self._loop.wake()

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -174,11 +174,11 @@ class SyncDesk:
     def _answered(self, hand: InHand, name: str, answered: Future[Any]) -> None:
         error = answered.exception()
         if error is None:
-            self._replies.submit(self._reply, hand, name, answered.result())
+            self._later(self._reply, hand, name, answered.result())
         elif isinstance(error, RequestCancelled) and hand.cancelled.is_set():
             # Read by nobody, unless Redis forgot that somebody waits.
             left = SyncReply(error_code="caller_left", error_message="Nobody seemed to wait for the answer any more.")
-            self._replies.submit(self._send, hand, left, "dropped")
+            self._later(self._send, hand, left, "dropped")
         elif isinstance(error, EngineError):
             self._refuse(hand, Refused(error.code, str(error)))
         else:
@@ -204,7 +204,14 @@ class SyncDesk:
 
     def _refuse(self, hand: InHand, refusal: Refused) -> None:
         reply = SyncReply(error_code=refusal.code, error_message=str(refusal), worker=self._worker_name)
-        self._replies.submit(self._send, hand, reply, refusal.code)
+        self._later(self._send, hand, reply, refusal.code)
+
+    def _later(self, step: Callable[..., None], *arguments: Any) -> None:
+        """In a thread for replies; in this one, once these have ended: whoever comes late is told so too."""
+        try:
+            self._replies.submit(step, *arguments)
+        except RuntimeError:
+            step(*arguments)
 
     def _send(self, hand: InHand, reply: SyncReply, outcome: str) -> None:
         if not self._finished(hand, outcome):

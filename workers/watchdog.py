@@ -24,7 +24,8 @@ EXIT_STALLED: Final = 70
 
 
 class Watchdog:
-    """``limit`` gives the seconds that the work in hand may take without ``progress`` changing; None: no work."""
+    """``limit`` gives the seconds that the work in hand may take without ``progress`` changing; None of either: there
+    is no work of that kind."""
 
     def __init__(
         self, *, progress: Callable[[], object], limit: Callable[[], float | None], last_words: Callable[[], None]
@@ -39,7 +40,7 @@ class Watchdog:
 
     def _check(self) -> None:
         progress, limit, now = self._progress(), self._limit(), time.monotonic()
-        if limit is None or progress != self._seen:
+        if limit is None or progress is None or progress != self._seen:
             self._seen, self._since = progress, now
         elif now - self._since > limit:
             self._end(now - self._since)

@@ -138,15 +138,9 @@ class Platform:
         with self._guard:
             programs = list(self.programs.values())
             self.programs.clear()
-        for program in programs:
-            _signal_group(program, signal.SIGTERM)
-        give_up = time.monotonic() + GRACE_SECONDS
-        for program in programs:
-            if program.process is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    program.process.wait(max(0.0, give_up - time.monotonic()))
-                _signal_group(program, signal.SIGKILL)
-                program.process.wait()
+        # First the web server alone: what it has in hand needs the others for its answer.
+        _end([program for program in programs if program.name == "web"])
+        _end([program for program in programs if program.name != "web"])
         if self._lock_file is not None:
             self._lock_file.close()
 
@@ -264,6 +258,18 @@ def _sole_owner(data_dir: Path) -> IO[str]:
     file.write(str(os.getpid()))
     file.flush()
     return file
+
+
+def _end(programs: Sequence[Program]) -> None:
+    for program in programs:
+        _signal_group(program, signal.SIGTERM)
+    give_up = time.monotonic() + GRACE_SECONDS
+    for program in programs:
+        if program.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.process.wait(max(0.0, give_up - time.monotonic()))
+            _signal_group(program, signal.SIGKILL)
+            program.process.wait()
 
 
 def _signal_group(program: Program, number: int) -> None:

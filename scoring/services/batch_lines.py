@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any, Final
 
@@ -28,26 +29,31 @@ from scoring.ids import new_id
 from scoring.models import BatchLine
 from scoring.states import BatchState, LineState
 
-LEASE_MORE: Final = timedelta(seconds=30)  # than the longest request
 PASSING: Final = (429, 503, 504)  # the line is tried again, until the batch expires
 PAUSE: Final = timedelta(seconds=5)
 
 
 def lines_lease(limit: int) -> list[BatchLine]:
-    """The next lines of batches in progress, the oldest batch first, for as long as a request may last."""
+    """The next lines of batches in progress, the oldest batch first, for LEASE_SECONDS."""
     now = timezone.now()
     free = Q(state=LineState.PENDING) & (Q(not_before=None) | Q(not_before__lte=now))
     lapsed = Q(state=LineState.LEASED, lease_expires_at__lt=now)
     open_batch = Q(batch__state=BatchState.IN_PROGRESS, batch__expires_at__gt=now)
-    until = now + timedelta(milliseconds=settings.SYNC_TIMEOUT_MAX_MS) + LEASE_MORE
     with transaction.atomic():
         rows = BatchLine.objects.filter(free | lapsed, open_batch).order_by("batch", "number")
         rows = rows.select_related("batch__token", "batch__created_by")
         lines = list(rows.select_for_update(skip_locked=True, of=("self",))[:limit])
         for line in lines:
-            line.state, line.lease_token, line.lease_expires_at = LineState.LEASED, uuid.uuid4(), until
+            line.state, line.lease_token, line.lease_expires_at = LineState.LEASED, uuid.uuid4(), _lease_end()
         BatchLine.objects.bulk_update(lines, ("state", "lease_token", "lease_expires_at"))
     return lines
+
+
+def lines_extend(lines: Iterable[BatchLine]) -> None:
+    """Somebody is still at work on them: call it more often than leases end."""
+    BatchLine.objects.filter(lease_token__in=[line.lease_token for line in lines], state=LineState.LEASED).update(
+        lease_expires_at=_lease_end()
+    )
 
 
 def line_answer(line: BatchLine) -> LineState:
@@ -63,6 +69,10 @@ def line_answer(line: BatchLine) -> LineState:
 
 def line_release(line: BatchLine, *, after: timedelta = timedelta()) -> None:
     _leased(line).update(state=LineState.PENDING, lease_token=None, not_before=timezone.now() + after)
+
+
+def _lease_end() -> datetime:
+    return timezone.now() + timedelta(seconds=settings.LEASE_SECONDS)
 
 
 def _leased(line: BatchLine) -> QuerySet[BatchLine]:

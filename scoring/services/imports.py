@@ -105,29 +105,29 @@ def set_import(
     """Read ``file`` (seekable, UTF-8) into a new set of the principal's team. Returns the set and whether it is new.
 
     Raises AssayError 422 ``unreadable_file``; 422 ``bad_mapping``; 422 ``bad_rows`` with the problems by line, unless
-    ``keep_good_rows``; 409 ``already_uploaded`` naming the set made from the same bytes, unless ``use_existing``,
-    which returns that set instead.
+    ``keep_good_rows``; 409 ``already_uploaded`` naming the set made from the same bytes by the same mapping, unless
+    ``use_existing``, which returns that set instead.
     """
     kind = import_kind(kind_name)
     _check_name(name)
     name, file_name = tokens_hidden(name), tokens_hidden(file_name)
     checksum = file_checksum(file)
-    existing = set_of_file(principal=principal, kind=kind, checksum=checksum)
-    if existing is not None:
-        if use_existing:
-            return existing, False
-        raise AssayError(
-            "already_uploaded",
-            f"The same file was uploaded before as '{existing.name}' ({existing.created_at:%Y-%m-%d %H:%M} UTC). "
-            "Use that set, or say use_existing to get it as the answer.",
-            status=409,
-            param="file",
-            extra={"existing": {"id": str(existing.pk), "name": existing.name}},
-        )
     try:
         file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
         resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
+        if existing := set_of_file(principal=principal, kind=kind, checksum=checksum, mapping=resolved):
+            if use_existing:
+                return existing, False
+            raise AssayError(
+                "already_uploaded",
+                f"The same file was uploaded before, with the same mapping, as '{existing.name}' "
+                f"({existing.created_at:%Y-%m-%d %H:%M} UTC). Use that set, or say use_existing to get it as the "
+                "answer.",
+                status=409,
+                param="file",
+                extra={"existing": {"id": str(existing.pk), "name": existing.name}},
+            )
         with transaction.atomic():
             return _store(principal, kind, name, file, file_name, file_format, resolved, checksum, keep_good_rows), True
     except FileProblem as error:
@@ -247,9 +247,14 @@ def _check_name(name: str) -> None:
         raise AssayError("bad_name", message, status=422, param="name")
 
 
-def set_of_file(*, principal: Principal, kind: ImportKind, checksum: str) -> UploadedSet | None:
-    """The team's set that was made from the bytes with this checksum and still has them, if there is one."""
+def set_of_file(
+    *, principal: Principal, kind: ImportKind, checksum: str, mapping: Mapping | None = None
+) -> UploadedSet | None:
+    """The team's set that was made from the bytes with this checksum, by this mapping if one is given, and still has
+    its texts; if there is one."""
     same = Q(checksum=checksum, state=SetState.READY)
+    if mapping is not None:
+        same &= Q(mapping=mapping.to_json())
     if issubclass(kind.set_model, TextSet):
         same &= Q(texts_delete_requested_at=None)
     return kind.set_model.objects.for_team(principal.team).filter(same).first()

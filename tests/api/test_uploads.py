@@ -192,6 +192,10 @@ def test_the_same_file_again_is_offered_as_the_existing_set(api: APIClient, uplo
     again = send_file(api, "query-sets", QUERIES, use_existing="true")
     assert again.status_code == 200 and check(again, method="post")["id"] == first["id"]
     assert QuerySet.objects.count() == 1
+    # Read in another way, it is another set.
+    by_id = send_file(api, "query-sets", QUERIES, mapping='{"text": "id"}', use_existing="true")
+    assert by_id.status_code == 201 and QuerySet.objects.count() == 2
+    assert send_file(api, "query-sets", QUERIES, mapping='{"text": "nothing"}', use_existing="true").status_code == 422
 
 
 @pytest.mark.parametrize("name", ["", "   ", "\u200e", "x" * 201, "a\x00b"])

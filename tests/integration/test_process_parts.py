@@ -26,10 +26,10 @@ from workers.watchdog import Watchdog
 def hung_kernel():
     time.sleep(60)
 
-Watchdog(progress=lambda: 7, limit=lambda: {limit}, last_words=lambda: print("stalled", flush=True)).start()
+Watchdog(progress=lambda: {progress}, limit=lambda: {limit}, last_words=lambda: print("stalled", flush=True)).start()
 started = time.monotonic()
 while time.monotonic() - started < {seconds}:
-    hung_kernel() if {limit} else time.sleep(0.1)
+    hung_kernel() if {limit} and {progress} else time.sleep(0.1)
 """
 
 
@@ -68,10 +68,15 @@ def test_a_wake_up_during_a_step_is_not_lost() -> None:
     assert loop.stop(timeout=5)
 
 
-@pytest.mark.parametrize(("limit", "code"), [("0.5", EXIT_STALLED), ("None", 0)])
-def test_work_without_progress_ends_the_process(limit: str, code: int, pytestconfig: pytest.Config) -> None:
+@pytest.mark.parametrize(
+    ("progress", "limit", "code"), [("7", "0.5", EXIT_STALLED), ("7", "None", 0), ("None", "0.5", 0)]
+)
+def test_work_without_progress_ends_the_process(
+    progress: str, limit: str, code: int, pytestconfig: pytest.Config
+) -> None:
     root = pytestconfig.rootpath
-    script = STALLED.format(root=str(root), platform=str(root / "platform"), limit=limit, seconds=3)
+    fields = {"root": str(root), "platform": str(root / "platform"), "progress": progress, "limit": limit}
+    script = STALLED.format(**fields, seconds=3)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == code, result.stderr
     assert ("stalled" in result.stdout) == (code == EXIT_STALLED)
