@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.http import FileResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import MultiPartParser
@@ -34,6 +34,11 @@ FILE: Final[dict[str, Any]] = {
     "purpose": "batch",
     "status": "processed",
 }
+
+
+REQUEST_LINE: Final = (
+    '{"custom_id": "1", "method": "POST", "url": "/v1/rerank", "body": {"query": "bees", "documents": ["Honey."]}}\n'
+)
 
 
 class FileSerializer(serializers.Serializer[Any]):
@@ -101,6 +106,8 @@ class FileListView(APIView):
         "Upload a file of requests",
         description="JSON lines; each line is one request: `custom_id` (unique), `method` (POST), `url`, `body`.",
         request={"multipart/form-data": NewFileSerializer},
+        request_example={"purpose": "batch", "file": REQUEST_LINE},
+        media_type="multipart/form-data",
         answer=FileSerializer,
         example=FILE,
         errors=BODY,
@@ -147,6 +154,9 @@ class FileContentView(APIView):
             (200, "application/jsonl"): OpenApiTypes.BINARY,
             **{code: OpenApiResponse(ErrorSerializer) for code in (*READ, 404)},
         },
+        examples=[
+            OpenApiExample("Answer", REQUEST_LINE, response_only=True, media_type="application/jsonl"),
+        ],
     )
     def get(self, request: Request, file_id: str) -> FileResponse:
         row = batch_file_of(principal_of(request).team, file_id)

@@ -55,9 +55,7 @@ def webs(transactional_db: None) -> Iterator[list[Web]]:
     started = []
     for _ in range(WEBS):
         port = free_port()
-        process = subprocess.Popen(
-            web_command("127.0.0.1", port, ASKED), env=given, cwd=env.ROOT, start_new_session=True
-        )
+        process = subprocess.Popen(web_command("127.0.0.1", port, 1), env=given, cwd=env.ROOT, start_new_session=True)
         headers = {"Authorization": f"Bearer {token}"}
         started.append(Web(process, httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=120)))
     try:

@@ -19,7 +19,7 @@ import pytest
 from assay.settings import env
 from assay.supervisor import MARK, free_port, manage_command
 
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 def environment(data_dir: Path) -> dict[str, str]:
@@ -92,7 +92,7 @@ def test_killed_started_again_logged_in_and_stopped(data_dir: Path) -> None:
             assert "assay_session" in person.cookies
         assert httpx.get(address).status_code == 403
         second.send_signal(signal.SIGINT)
-        assert second.wait(40) == 0
+        assert second.wait(90) == 0
     wait_for_none(data_dir)
 
 
@@ -110,7 +110,7 @@ def test_a_web_server_that_dies_comes_back(data_dir: Path) -> None:
                 assert time.monotonic() < give_up
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(40) == 0
+        assert process.wait(90) == 0
     wait_for_none(data_dir)
 
 
@@ -120,7 +120,7 @@ def test_a_second_one_in_the_same_folder_and_a_taken_port_are_refused_in_a_sente
         second = refused(data_dir, free_port())
         assert f"Assay runs already in {data_dir} (process {process.pid})" in second
         process.send_signal(signal.SIGINT)
-        process.wait(40)
+        process.wait(90)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
