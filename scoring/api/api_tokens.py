@@ -16,7 +16,7 @@ from accounts.models import ApiToken
 from accounts.scopes import Scope
 from accounts.services import token_change, token_create, token_revoke
 from accounts.token_limits import MOST_OF_A_QUOTA
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import MomentField, StrictIntegerField, StrictSerializer, TextField
 from assay.errors import AssayError
 from scoring.api.openapi import BODY, LISTED, READ, operation
 from scoring.api.resources import ResourceViewSet
@@ -40,7 +40,7 @@ class TokenWriteSerializer(StrictSerializer):
     allowed_networks = serializers.ListField(
         child=TextField(), default=list, help_text="The only networks that it may be used from; empty: all"
     )
-    expires_at = serializers.DateTimeField(default=None, allow_null=True, help_text="null: never")
+    expires_at = MomentField(default=None, allow_null=True, help_text="null: never")
     requests_per_minute = quota_field("Synchronous requests")
     documents_per_day = quota_field("Documents scored synchronously")
     requests_in_flight = quota_field("Synchronous requests at once")

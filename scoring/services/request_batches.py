@@ -164,17 +164,25 @@ def _line(batch: RequestBatch, number: int, content: bytes, known: set[str]) -> 
         raise AssayError("invalid_line", message)
     custom_id = given["custom_id"]
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= 512:
-        raise AssayError("invalid_custom_id", "custom_id must be a text of 1 to 512 characters.", param="custom_id")
+        raise AssayError(
+            "invalid_custom_id",
+            f"custom_id is {str(custom_id)[:80]!r}; give a text of 1 to 512 characters.",
+            param="custom_id",
+        )
     if custom_id in known:
         message = f"The custom_id '{custom_id[:80]}' stands in an earlier line; each must be unique."
         raise AssayError("duplicate_custom_id", message, param="custom_id")
     if given["method"] != "POST":
-        raise AssayError("invalid_method", "method must be 'POST'.", param="method")
+        raise AssayError("invalid_method", f"method is {str(given['method'])[:80]!r}; give 'POST'.", param="method")
     if given["url"] != batch.endpoint:
         message = f"url must be '{batch.endpoint}', the batch's endpoint; the line has {str(given['url'])[:80]!r}."
         raise AssayError("mismatched_url", message, param="url")
     if not isinstance(given["body"], dict):
-        raise AssayError("invalid_body", "body must be an object, as the endpoint takes it.", param="body")
+        raise AssayError(
+            "invalid_body",
+            f"body is {str(given['body'])[:80]!r}; give an object, as the endpoint takes it.",
+            param="body",
+        )
     known.add(custom_id)
     return BatchLine(batch=batch, number=number, custom_id=custom_id, body=given["body"])
 

@@ -221,7 +221,13 @@ def _answered(
     call: SyncRequest, model: ScoringModel, timeout_ms: int | None, stay: Callable[[], None], caller: Caller
 ) -> Gathered:
     """Raises AssayError for a reply that refuses, as for none."""
-    seconds = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000 - caller.waited
+    allowed = min(timeout_ms or settings.SYNC_TIMEOUT_MS, settings.SYNC_TIMEOUT_MAX_MS) / 1000
+    seconds = allowed - caller.waited
+    if seconds <= 0:
+        message = (
+            f"The {allowed:g} s that the request may take had passed before a worker was asked. Give it more time."
+        )
+        raise AssayError("deadline_exceeded", message, status=504)
     with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as taken_on:
         gathered = _gathered(call, model, seconds, stay, caller)
         reply = gathered.reply

@@ -69,8 +69,8 @@ def _parse_in_words(body: bytes) -> Any:
         raise ParseError(f"The body is not UTF-8: byte {error.start} cannot be read.") from error
     except json.JSONDecodeError as error:
         raise ParseError(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from error
-    except ValueError as error:  # a whole number of thousands of digits
-        raise ParseError(f"The body cannot be read: {error}.") from error
+    except ValueError as error:
+        raise ParseError("A number in the body has thousands of digits; send at most 4,300 of them.") from error
     except RecursionError as error:
         raise _too_deep() from error
     for path, text in _texts(data):
