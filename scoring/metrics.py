@@ -13,10 +13,28 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from scoring import dispatch
-from scoring.models import Chunk, ChunkReturn, Job, ScoringModel, Worker
+from scoring.models import (
+    BatchLine,
+    Chunk,
+    ChunkReturn,
+    Job,
+    RequestBatch,
+    ScoringModel,
+    WebhookDelivery,
+    Worker,
+)
 from scoring.selectors.demand import model_demand_seconds
 from scoring.selectors.workers import workers_alive
-from scoring.states import ChunkCause, ChunkState, JobState, ModelState, WorkerState
+from scoring.states import (
+    BatchState,
+    ChunkCause,
+    ChunkState,
+    DeliveryState,
+    JobState,
+    LineState,
+    ModelState,
+    WorkerState,
+)
 
 OPEN_CHUNKS: Final = (ChunkState.PENDING, ChunkState.LEASED)
 # The engine's figures that rise and fall; its others only grow.
@@ -44,10 +62,13 @@ def _states() -> Iterator[Metric]:
         ("jobs", Job, JobState.values),
         ("models", ScoringModel, ModelState.values),
         ("workers", Worker, WorkerState.values),
+        ("request_batches", RequestBatch, BatchState.values),
+        ("batch_lines", BatchLine, LineState.values),  # of batches that have not ended
+        ("webhook_deliveries", WebhookDelivery, DeliveryState.values),
     )
     for name, table, states in tables:
         counted = dict(table._default_manager.values_list("state").order_by().annotate(Count("pk")))
-        family = GaugeMetricFamily(f"assay_{name}", f"Rows of {name} by state.", labels=["state"])
+        family = GaugeMetricFamily(f"assay_{name}", f"Rows of {name.replace('_', ' ')} by state.", labels=["state"])
         for state in states:
             family.add_metric([state], counted.get(state, 0))
         yield family

@@ -61,7 +61,10 @@ class FileSerializer(serializers.Serializer[Any]):
 
 
 class NewFileSerializer(StrictSerializer):
-    file = serializers.FileField(help_text="JSON lines: custom_id, method, url and body of each request")
+    file = serializers.FileField(
+        allow_empty_file=True,  # the batch over it says so
+        help_text="JSON lines: custom_id, method, url and body of each request",
+    )
     purpose = serializers.ChoiceField([FilePurpose.BATCH.value])
 
 

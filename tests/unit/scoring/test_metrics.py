@@ -36,6 +36,8 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
     for line in (
         'assay_workers{state="ready"} 1.0',
         'assay_jobs{state="running"} 0.0',
+        'assay_batch_lines{state="pending"} 0.0',
+        'assay_webhook_deliveries{state="failed"} 0.0',
         "assay_oldest_queued_job_seconds 0.0",
         'assay_worker_memory_bytes{worker="worker-7"} 9.0',
         'assay_engine_tokens_total{worker="worker-7"} 12.0',
