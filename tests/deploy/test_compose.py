@@ -36,6 +36,9 @@ def schema() -> dict[str, Any]:
     return found
 
 
+MAY_BE_FILES = ("url", "secret", "peppers", "storage", "credentials")
+
+
 def settings_known() -> dict[str, bool]:
     """Every variable that the settings read, and whether it may come from a file."""
     known = {}
@@ -48,7 +51,7 @@ def settings_known() -> dict[str, bool]:
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):
-                known[str(node.args[0].value)] = node.func.attr in ("url", "secret", "peppers", "storage")
+                known[str(node.args[0].value)] = node.func.attr in MAY_BE_FILES
     known["DATA_DIR"] = False
     known |= {"STORAGE_URL_ACCESS_KEY": True, "STORAGE_URL_SECRET_KEY": True}
     return known
