@@ -26,24 +26,30 @@ class LineRunner:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="line")
         self._busy: dict[int, BatchLine] = {}
-        self._loop = Loop("lines", self._step, seconds=SECONDS)
-        self.start = self._loop.start
+        self._batches = Loop("batches", self._advance, seconds=SECONDS)
+        self._lines = Loop("lines", self._lease, seconds=SECONDS)
+
+    def start(self) -> None:
+        for loop in (self._batches, self._lines):
+            loop.start()
 
     def stop(self, timeout: float) -> None:
         """Begin nothing more; what is not answered in time comes back when its lease ends."""
-        self._loop.stop(timeout)
+        self._lines.stop(timeout)
+        self._batches.stop(timeout)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _step(self) -> bool:
+    def _advance(self) -> None:
+        """Apart from the leasing, which goes on with every line that is answered."""
         if self._busy:
             lines_extend(list(self._busy.values()))
-        if not batches_advance():
-            return False
-        lines = lines_lease(IN_FLIGHT - len(self._busy))
-        for line in lines:
+        if batches_advance():
+            self._lines.wake()
+
+    def _lease(self) -> None:
+        for line in lines_lease(IN_FLIGHT - len(self._busy)):
             self._busy[line.pk] = line
             self._threads.submit(self._answer, line)
-        return False
 
     def _answer(self, line: BatchLine) -> None:
         try:
@@ -56,4 +62,4 @@ class LineRunner:
             line_release(line)
         finally:
             self._busy.pop(line.pk, None)
-            self._loop.wake()
+            self._lines.wake()

@@ -18,12 +18,11 @@ from scoring.api.pooled import (
     HowReadSerializer,
     InputSerializer,
     PooledAnswerSerializer,
-    how_read,
     input_options,
     pooled,
     pooled_response,
 )
-from scoring.api.synchronous import HEADERS, ScoringView, validated
+from scoring.api.synchronous import HEADERS, ScoringView, how_read, validated
 from scoring.selectors.models import EMBEDDERS, model_for_request
 from scoring.services.pooling import PooledItem, numbers
 

@@ -33,7 +33,7 @@ LIFE_SECONDS: Final = 300.0  # then the client comes again
 LATE_IDS: Final = 1000  # so far behind the newest event one may still appear
 PAGE: Final = 200
 
-Caller = tuple[str | None, int | None]  # the public id of a token, else the id of a user
+Viewer = tuple[str | None, int | None]  # the public id of a token, else the id of a user
 
 logger = logging.getLogger(__name__)
 
@@ -52,24 +52,24 @@ class Feed:
         self.recent: Mapping[uuid.UUID, set[int]] = {}
         self.ended: Mapping[uuid.UUID, str] = {}  # the states of jobs that have no further event to come
         self._newest = 0
-        self.barred: frozenset[Caller] = frozenset()  # who would not be let in now
+        self.barred: frozenset[Viewer] = frozenset()  # who would not be let in now
         self._followed: Counter[uuid.UUID] = Counter()
-        self._callers: Counter[Caller] = Counter()
+        self._viewers: Counter[Viewer] = Counter()
         self._looked = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
 
     @contextmanager
-    def following(self, job_id: uuid.UUID, caller: Caller) -> Iterator[None]:
+    def following(self, job_id: uuid.UUID, viewer: Viewer) -> Iterator[None]:
         self._followed[job_id] += 1
-        self._callers[caller] += 1
+        self._viewers[viewer] += 1
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
         try:
             yield
         finally:
             self._followed -= Counter([job_id])
-            self._callers -= Counter([caller])
+            self._viewers -= Counter([viewer])
 
     async def look(self) -> None:
         """Return after the next look into the database."""
@@ -87,7 +87,7 @@ class Feed:
         while self._followed:
             try:
                 self.ended, self.recent, self._newest = await self.read(_lately, list(self._followed), self._newest)
-                self.barred = await self.read(_barred, list(self._callers))
+                self.barred = await self.read(_barred, list(self._viewers))
             except DatabaseError:
                 logger.warning("event streams get no news: the database does not answer")
             looked, self._looked = self._looked, asyncio.Event()
@@ -104,18 +104,18 @@ def event_stream(
 ) -> StreamingHttpResponse:
     """The job's events with ids over ``after``: those there are, then those that come, until the job has ended or the
     principal's token was revoked."""
-    caller = (
+    viewer = (
         principal.token.public_id if principal.token else None,
         principal.user.pk if principal.user else None,
     )
-    response = StreamingHttpResponse(_pieces(job.pk, caller, after, serializer), content_type="text/event-stream")
+    response = StreamingHttpResponse(_pieces(job.pk, viewer, after, serializer), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # a proxy should hand on each event as it comes
     return response
 
 
 async def _pieces(
-    job_id: uuid.UUID, caller: Caller, after: int, serializer: Callable[[JobEvent], BaseSerializer[Any]]
+    job_id: uuid.UUID, viewer: Viewer, after: int, serializer: Callable[[JobEvent], BaseSerializer[Any]]
 ) -> AsyncIterator[bytes]:
     def piece(event: JobEvent) -> bytes:
         data = JSONRenderer().render(serializer(event).data)
@@ -126,7 +126,7 @@ async def _pieces(
     sent: set[int] = set()
     last = after
     yield b"retry: 1000\n\n"
-    with feed.following(job_id, caller):
+    with feed.following(job_id, viewer):
         while events := await feed.read(_page, job_id, last):
             last = events[-1].id
             sent.update(event.id for event in events)
@@ -134,7 +134,7 @@ async def _pieces(
                 yield piece(event)
         while clock() < begun + LIFE_SECONDS:
             await feed.look()
-            if caller in feed.barred:
+            if viewer in feed.barred:
                 return
             recent, state = feed.recent.get(job_id, set()), feed.ended.get(job_id)
             sent &= recent  # what is not recent any more does not come again
@@ -162,8 +162,8 @@ def _lately(jobs: list[uuid.UUID], newest: int) -> tuple[dict[uuid.UUID, str], d
     return ended, recent, now
 
 
-def _barred(callers: list[Caller]) -> frozenset[Caller]:
-    return frozenset(each for each in callers if not is_let_in(token_id=each[0], user_id=each[1]))
+def _barred(viewers: list[Viewer]) -> frozenset[Viewer]:
+    return frozenset(each for each in viewers if not is_let_in(token_id=each[0], user_id=each[1]))
 
 
 def _page(job_id: uuid.UUID, after: int) -> list[JobEvent]:

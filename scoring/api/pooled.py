@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,11 +12,11 @@ from rest_framework.response import Response
 from assay.api.principal import principal_of
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
 from assay.callers import caller_of
-from scoring.api.synchronous import UsageSerializer, answer_headers, behind, client_names, timeout_of
+from scoring.api.synchronous import UsageSerializer, answer_headers, behind, client_names, enveloped, timeout_of
 from scoring.api.token_ids import InputsField
 from scoring.models import ScoringModel
 from scoring.payloads import SyncOptions
-from scoring.services.pooling import PooledItem, PoolingAnswer, pooling_run
+from scoring.services.pooling import PoolingAnswer, pooling_run
 from scoring.services.scoring import Side
 from scoring.states import ItemStatus
 
@@ -108,28 +107,7 @@ def pooled_response(answer: PoolingAnswer, data: list[dict[str, Any]]) -> Respon
     """In the envelope that OpenAI's and vLLM's clients expect."""
     reply = answer.reply
     about: dict[str, Any] = {"backend": reply.backend, "dtype": reply.dtype, "revision": reply.revision}
-    if answer.cold_start:
-        about["cold_start"] = answer.cold_start
-    body = {
-        "id": answer.id,
-        "object": "list",
-        "created": int(time.time()),
-        "model": answer.model.name,
-        "data": data,
-        "usage": {"prompt_tokens": reply.prompt_tokens, "total_tokens": reply.prompt_tokens},
-        "assay": about,
-    }
-    return bare_response(answer, body)
-
-
-def how_read(item: PooledItem) -> dict[str, Any]:
-    """The extras of one text; what does not apply is absent."""
-    extras: dict[str, Any] = {"status": str(item.status)}
-    if item.truncated_tokens:
-        extras["truncated_tokens"] = item.truncated_tokens
-    if item.error:
-        extras["error"] = item.error
-    return extras
+    return enveloped(answer, about, data=data)
 
 
 # The shapes of the answers, for the schema

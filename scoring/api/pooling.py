@@ -22,12 +22,11 @@ from scoring.api.pooled import (
     InputSerializer,
     PooledAnswerSerializer,
     ReturnTokensSerializer,
-    how_read,
     input_options,
     pooled,
     pooled_response,
 )
-from scoring.api.synchronous import HEADERS, ScoringView, validated
+from scoring.api.synchronous import HEADERS, ScoringView, how_read, validated
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.models import CLASSIFIERS, EMBEDDERS, POOLERS, TOKEN_EMBEDDERS, model_for_request
 from scoring.services.pooling import Floats, PooledItem, numbers

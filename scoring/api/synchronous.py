@@ -23,7 +23,7 @@ from scoring.api.openapi import header
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
 from scoring.selectors.models import RERANKERS, model_for_request
-from scoring.services.pooling import PoolingAnswer
+from scoring.services.pooling import PooledItem, PoolingAnswer
 from scoring.services.scoring import ScoredItem, ScoringAnswer, Side, scoring_run
 from scoring.states import ItemStatus
 
@@ -186,6 +186,11 @@ def answer_response(answer: ScoringAnswer, **members: Any) -> Response:
     }
     if any(reply.query_truncated_tokens):
         about["query_truncated_tokens"] = reply.query_truncated_tokens
+    return enveloped(answer, about, **members)
+
+
+def enveloped(answer: ScoringAnswer | PoolingAnswer, about: dict[str, Any], **members: Any) -> Response:
+    reply = answer.reply
     if answer.cold_start:
         about["cold_start"] = answer.cold_start
     body = {
@@ -205,12 +210,17 @@ def answer_headers(answer: ScoringAnswer | PoolingAnswer) -> dict[str, str]:
 
 
 def outcome(item: ScoredItem) -> dict[str, Any]:
-    """The extras of one item; what does not apply is absent."""
-    extras: dict[str, Any] = {"raw_score": item.raw_score, "status": str(item.status)}
-    if item.truncated_tokens:
-        extras["truncated_tokens"] = item.truncated_tokens
+    """The extras of one pair; what does not apply is absent."""
+    extras = {"raw_score": item.raw_score, **how_read(item)}
     if item.window is not None:
         extras["window"] = item.window
+    return extras
+
+
+def how_read(item: ScoredItem | PooledItem) -> dict[str, Any]:
+    extras: dict[str, Any] = {"status": str(item.status)}
+    if item.truncated_tokens:
+        extras["truncated_tokens"] = item.truncated_tokens
     if item.error:
         extras["error"] = item.error
     return extras

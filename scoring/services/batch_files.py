@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import Storage
 from django.db import transaction
@@ -15,28 +14,19 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import BatchFile, RequestBatch
 from scoring.models.batch_file import FilePurpose
+from scoring.services.uploads import file_keep, file_size_checked
 from scoring.states import BatchState
 
 OPEN: tuple[BatchState, ...] = tuple(state for state in BatchState if not state.is_final)
 
 
 def batch_file_store(*, principal: Principal, file: File[Any]) -> BatchFile:
-    """Keep an uploaded file of requests. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
-    if (size := file.size or 0) > settings.UPLOAD_MAX_BYTES:
-        raise AssayError(
-            "file_too_large",
-            f"{file.name} has {size:,} bytes; the limit is {settings.UPLOAD_MAX_BYTES:,}. Split it into several files.",
-            status=413,
-            param="file",
-        )
-    return BatchFile.objects.create(
-        team=principal.team,
-        created_by=principal.user,
-        purpose=FilePurpose.BATCH,
-        file=file,
-        file_name=(file.name or "requests.jsonl")[:255],
-        size=size,
+    """Keep an uploaded file of requests. Raises AssayError 413 above UPLOAD_MAX_BYTES, 507 without room for it."""
+    row = BatchFile(
+        team=principal.team, created_by=principal.user, purpose=FilePurpose.BATCH, size=file_size_checked(file)
     )
+    file_keep(row, file, name=file.name or "requests.jsonl")
+    return row
 
 
 def batch_file_of(team: Team, public_id: str, *, param: str | None = None) -> BatchFile:

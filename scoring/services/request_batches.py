@@ -28,6 +28,7 @@ from scoring.models import BatchFile, BatchLine, RequestBatch
 from scoring.models.batch_file import FilePurpose
 from scoring.services.batch_files import pk_of
 from scoring.services.transitions import RECONCILER, transition
+from scoring.services.uploads import file_keep
 from scoring.states import OPEN_LINES, BatchState, LineState
 
 ENDPOINTS: Final = ("/v1/rerank", "/v1/score", "/v1/embeddings")
@@ -260,15 +261,8 @@ def _file(batch: RequestBatch, purpose: FilePurpose, lines: Iterator[bytes]) -> 
         size = written.tell()
         written.seek(0)
         name = f"{batch.public_id}_{'output' if purpose == FilePurpose.OUTPUT else 'error'}.jsonl"
-        row = BatchFile(
-            team_id=batch.team_id,
-            created_by_id=batch.created_by_id,
-            purpose=purpose,
-            file=File(written, name),
-            file_name=name,
-            size=size,
-        )
-        row.save(force_insert=True)
+        row = BatchFile(team_id=batch.team_id, created_by_id=batch.created_by_id, purpose=purpose, size=size)
+        file_keep(row, File(written), name=name)
     return row.pk
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from django.conf import settings
+from django.core.files.base import File
 from django.core.files.storage import Storage
 from django.core.files.uploadedfile import UploadedFile
 from django.db import transaction
@@ -20,7 +21,7 @@ from assay.uploads import room_for_uploads
 from scoring.models import BatchFile, Upload
 from scoring.models.base import UploadedSet
 from scoring.models.batch_file import BATCH_FOLDER
-from scoring.models.upload import UPLOAD_FOLDER, stored_name
+from scoring.models.upload import UPLOAD_FOLDER
 from scoring.services.imports import file_checksum, import_kind, set_of_file
 
 
@@ -29,6 +30,18 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
 
     Raises AssayError 413 above UPLOAD_MAX_BYTES, 507 when there is no room for it.
     """
+    upload = Upload(
+        team=principal.team,
+        created_by=principal.user,
+        kind=import_kind(kind_name).name,
+        size=file_size_checked(file),
+    )
+    file_keep(upload, file, name=file.name or "upload")
+    return upload
+
+
+def file_size_checked(file: File[Any]) -> int:
+    """Bytes. Raises AssayError 413 above UPLOAD_MAX_BYTES."""
     size = file.size or 0
     if size > settings.UPLOAD_MAX_BYTES:
         raise AssayError(
@@ -37,22 +50,20 @@ def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) ->
             status=413,
             param="file",
         )
-    upload = Upload(
-        team=principal.team,
-        created_by=principal.user,
-        kind=import_kind(kind_name).name,
-        file_name=tokens_hidden(file.name or "upload")[:255],
-        size=size,
-    )
-    storage, name = upload.file.storage, stored_name(upload, upload.file_name)
+    return size
+
+
+def file_keep(row: Upload | BatchFile, file: File[Any], *, name: str) -> None:
+    """Store ``file`` and save its row, which calls it ``name``. Raises AssayError 507 when there is no room for it."""
+    row.file_name = tokens_hidden(name)[:255]
+    storage, place = row.file.storage, row.file.field.generate_filename(row, row.file_name)
     try:
         with room_for_uploads():
-            upload.file = storage.save(name, file)
+            row.file = storage.save(place, file)
     except AssayError:
-        storage.delete(name)  # the part that there was room for
+        storage.delete(place)  # the part that there was room for
         raise
-    upload.save()
-    return upload
+    row.save(force_insert=True)
 
 
 def upload_known(*, principal: Principal, kind_name: str, file: BinaryIO) -> UploadedSet | None:
