@@ -29,6 +29,9 @@ class LightFleet:
 
     def start(self, *names: str) -> None:
         """See to it that the named workers run and are ready; those that ran before are kept."""
+        for name, process in list(self.processes.items()):
+            if process.poll() is not None:  # it ended by itself: its supervisor would start it again
+                del self.processes[name]
         for name in set(names) - self.processes.keys():
             worker_id = self.ids.setdefault(name, uuid.uuid4())
             command = [sys.executable, "-m", "tests.integration.light_worker", name, str(worker_id)]

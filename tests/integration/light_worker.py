@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -74,6 +75,19 @@ class LightWorker:
             worker_id=self.worker_id, boot_id=uuid.uuid4(), name=self.name, host="here", pid=os.getpid(), device="cpu"
         )
 
+    def look(self) -> None:
+        """What it holds, as the rows say it; it registers again where there is no row of it any more."""
+        from scoring.models import Placement
+        from scoring.services.workers import worker_heartbeat, worker_move
+        from scoring.states import SERVING, WorkerState
+
+        self.held = list(
+            Placement.objects.filter(worker=self.row, state__in=SERVING).values_list("model_id", flat=True)
+        )
+        if not worker_heartbeat(worker=self.row, progress=0, memory_bytes=0, in_hand=[], statistics={}):
+            self.register()
+            worker_move(worker=self.row, to=WorkerState.READY, reason="started")
+
     def wake(self) -> None:
         pass
 
@@ -104,11 +118,11 @@ class LightWorker:
 
     def run(self) -> None:
         """Until SIGTERM: hold what the rows say that this worker holds, and come back into a database made empty."""
-        from django.db import close_old_connections
+        from django.core.exceptions import ObjectDoesNotExist
+        from django.db import DatabaseError, close_old_connections
 
-        from scoring.models import Placement
-        from scoring.services.workers import worker_heartbeat, worker_move
-        from scoring.states import SERVING, WorkerState
+        from scoring.services.workers import worker_move
+        from scoring.states import WorkerState
 
         assert self.consumer.start(patience=30)
         worker_move(worker=self.row, to=WorkerState.READY, reason="started")
@@ -116,11 +130,8 @@ class LightWorker:
             for _ in range(len(self.waiting)):
                 self.obey(self.waiting.popleft())
             close_old_connections()
-            mine = Placement.objects.filter(worker=self.row, state__in=SERVING)
-            self.held = list(mine.values_list("model_id", flat=True))
-            if not worker_heartbeat(worker=self.row, progress=0, memory_bytes=0, in_hand=[], statistics={}):
-                self.register()
-                worker_move(worker=self.row, to=WorkerState.READY, reason="started")
+            with suppress(ObjectDoesNotExist, DatabaseError):  # the database is made empty at this very moment
+                self.look()
         worker_move(worker=self.row, to=WorkerState.DRAINING, reason="stopping")
         self.consumer.stop(4.0)
         worker_move(worker=self.row, to=WorkerState.GONE, reason="stopped")
