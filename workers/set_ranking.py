@@ -135,7 +135,7 @@ class SetRanker:
         if count > ranking.text_limit:
             raise self._encode(asked) if ranking.packed else _too_many(asked, count)
         wanted = np.arange(count) if positions is None else positions
-        texts = texts_at(Document.objects.filter(document_set=ranking.document_set), wanted)
+        texts = texts_at(Document.objects.filter(document_set=uuid.UUID(ranking.document_set)), wanted)
         if len(texts) != count:
             raise _gone()
         scores = self._host.submit(asked.model_id, replace(asked.request, documents=tuple(texts)), interactive=True)
@@ -175,7 +175,7 @@ class SetRanker:
     def _read_and_encode(self, asked: Asked, key: tuple[str, str]) -> None:
         try:
             close_old_connections()
-            rows = Document.objects.filter(document_set=asked.ranking.document_set).order_by("position")
+            rows = Document.objects.filter(document_set=uuid.UUID(asked.ranking.document_set)).order_by("position")
             texts = tuple(rows.values_list("text", flat=True).iterator())
         except DatabaseUnreachable as error:
             self._encoded(key, error)
