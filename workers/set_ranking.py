@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -50,7 +51,8 @@ class SetScores:
     def best(self, top_n: int) -> SetScores:
         """The ``top_n`` best ones, by raw score, ties by position, what has no score last; 0: all, so ordered."""
         scored = np.isfinite(self.output.raw_scores)
-        order = np.argsort(np.where(scored, -self.output.raw_scores, np.inf), kind="stable")[: top_n or None]  # [k]
+        order = np.argsort(np.where(scored, -self.output.raw_scores, np.inf), kind="stable")
+        order = order[: len(order) if self.positions is None else len(self.positions)][: top_n or None]  # [k]
         output, place_of = self.output, {int(pair): place for place, pair in enumerate(order)}
         windows = output.best_windows
         kept = replace(
@@ -98,7 +100,7 @@ class SetRanker:
 
     def stop(self) -> None:
         for threads in (self._searchers, self._readers):
-            threads.shutdown(cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _search(self, asked: Asked) -> None:
         def still_wanted() -> None:
@@ -138,12 +140,15 @@ class SetRanker:
         texts = texts_at(Document.objects.filter(document_set=uuid.UUID(ranking.document_set)), wanted)
         if len(texts) != count:
             raise _gone()
-        scores = self._host.submit(asked.model_id, replace(asked.request, documents=tuple(texts)), interactive=True)
+        # Nothing was found: a blank text, which is no work, still tells how the model scores.
+        request = replace(asked.request, documents=tuple(texts or [""]))
+        scores = self._host.submit(asked.model_id, request, interactive=True)
 
         def answered(scores: Future[ScoringOutput]) -> None:
             _pass_on(scores, positions, asked.answer)
             if ranking.packed and positions is None:  # not before: it finds the encodings in the cache now
-                self._readers.submit(self._encode, asked)
+                with suppress(RuntimeError):  # the worker stops
+                    self._readers.submit(self._encode, asked)
 
         scores.add_done_callback(answered)
 

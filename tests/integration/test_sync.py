@@ -14,6 +14,7 @@ import pytest
 from scoring import dispatch
 from scoring.models import ScoringModel
 from scoring.payloads import PAYLOAD_VERSION, SyncOptions, SyncRanking, SyncReply, SyncRequest
+from scoring.services.stage_plan import BM25
 from tests.engine.tiny import build
 from tests.integration.checkpoints import build_listwise
 from tests.integration.conftest import MakeJob
@@ -157,6 +158,9 @@ def test_a_model_that_reads_a_document_with_its_query_ranks_few_of_a_set(rig: Ri
     all_of_it = SyncRanking(document_set=document_set, count=64, text_limit=3)
     refused = ask(listwise, queries=["text 9"], ranking=all_of_it)
     assert refused.error_code == "too_many_candidates" and "64 documents were to be ranked" in refused.error_message
+    nothing = SyncRanking(document_set=document_set, count=64, bm25=64, parameters=BM25, text_limit=3)
+    empty = ask(listwise, queries=["zyzzyva"], ranking=nothing)
+    assert (empty.error_code, empty.positions, empty.scores, empty.scored) == ("", [], [], 0) and empty.revision
     gone = SyncRanking(document_set=str(uuid.uuid4()), count=3, text_limit=3)
     assert ask(listwise, queries=["text 9"], ranking=gone).error_code == "set_gone"
 
