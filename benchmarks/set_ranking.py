@@ -1,7 +1,7 @@
 """A query against a stored set: python benchmarks/set_ranking.py URL TOKEN FOLDER [MODEL]
 
 FOLDER holds documents.jsonl of the Cranfield collection; the set is uploaded and ranked whole, top 10, once its
-encodings are made. Prints milliseconds a request (median, 99th of 100) and requests a second with 1 and with 16 clients,
+encodings are made. Prints milliseconds a request (median, 99th of 100) and requests a second with 1 and 16 clients,
 each query asked once; the last line is JSON. TOKEN needs the scope jobs.
 """
 
