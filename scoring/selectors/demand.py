@@ -104,7 +104,7 @@ def _backlogs() -> dict[uuid.UUID, _Backlog]:
     stages = Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
     # Counted by the index of pending chunks alone; joined to the stages, every chunk of theirs would be read.
     chunks = Chunk.objects.filter(state=ChunkState.PENDING, stage__in=stages.values("pk")).order_by()
-    pending = dict(chunks.values_list("stage").annotate(Count("*")))
+    pending = dict(chunks.values_list("stage").annotate(waiting=Count("*")))
     backlogs: dict[uuid.UUID, _Backlog] = defaultdict(_Backlog)
     for stage_id, model_id, queued_at in stages.filter(pk__in=pending).values_list("pk", "model", "job__queued_at"):
         backlog = backlogs[model_id]
