@@ -38,6 +38,7 @@ REPLY_TTL_SECONDS: Final = 60
 IN_FLIGHT_TTL_SECONDS: Final = 900  # longer than any caller may wait; each entry ends by its own deadline before
 CALLER_TTL_SECONDS: Final = 10
 SOCKET_SECONDS: Final = 5.0
+ENCODED_PAIRS: Final = 500  # pairs with documents encoded before that cost about as much as one other pair
 
 logger = logging.getLogger(__name__)
 
@@ -308,13 +309,21 @@ def _push(key: str, value: str) -> None:
 
 
 def pairs_of(call: SyncRequest) -> int:
+    if call.options.ranking:
+        return call.options.ranking.count
     queries = len(call.queries) + len(call.query_ids) if call.pairing == "matrix" else 1
     return queries * (len(call.documents) + len(call.document_ids))
 
 
+def load_of(call: SyncRequest) -> int:
+    """Pairs by what they cost: documents that are encoded already cost next to nothing."""
+    ranking = call.options.ranking
+    return 1 + ranking.count // ENCODED_PAIRS if ranking and ranking.packed else pairs_of(call)
+
+
 def _entry(call: SyncRequest) -> str:
     """A call among those in flight, with the pairs that it asks for."""
-    return f"{pairs_of(call)}:{call.reply_key}"
+    return f"{load_of(call)}:{call.reply_key}"
 
 
 def _seconds(time_reply: Any) -> float:

@@ -115,12 +115,15 @@ class ModelRouter:
         queries_first = self.model.kind == ModelKind.GENERATIVE and not call.options.item_first
         queries, documents = call.query_ids or call.queries, call.document_ids or call.documents
         texts = (queries if queries_first else documents) or documents  # a text by itself is a document
+        if ranking := call.options.ranking:  # whoever has the set's encodings, however busy: others would make them
+            return Target(queue=_queue(replicas[preferred(_weights(digests([ranking.document_set]), replicas))[0]]))
         first, second = (_queue(replicas[place]) for place in preferred(_weights(digests(texts), replicas))[:2])
         return Target(queue=second if _clearly_more(*loads([first, second])) else first)
 
     def _split(self, call: SyncRequest, replicas: Sequence[ReadyPlacement]) -> list[Part]:
         """One part for each of the workers that are worth it; none, if the request is better left whole."""
-        if self.model.kind == ModelKind.LISTWISE or call.pairing != "matrix" or len(replicas) < 2:
+        whole = self.model.kind == ModelKind.LISTWISE or call.pairing != "matrix" or call.options.ranking
+        if whole or len(replicas) < 2:
             return []
         documents = call.document_ids or call.documents
         content, first, which = np.unique(digests(documents), return_index=True, return_inverse=True)

@@ -121,7 +121,7 @@ class ResourceViewSet(GenericViewSet[Any]):
         return self.get_paginated_response(serializer(page, many=True).data)
 
 
-def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str, noun: str) -> Any:
+def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str | None, noun: str) -> Any:
     """The team's set that a field names. Raises AssayError 404: another team's is not found."""
     found = model.objects.for_team(principal.team).filter(pk=pk).first()
     if found is None:
