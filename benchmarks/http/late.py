@@ -20,9 +20,7 @@ def late(house: House, texts: Texts, *, seconds: float, rounds: int) -> dict[str
     asks = {
         "rerank": [rerank.request({**kept, "query": f"{query} {n}"}) for n, query in enumerate(texts.queries)],
         "query": [
-            pooling.request(
-                {"model": "late-100", "task": "token_embed", "input": f"{query} {n}", "input_type": "query"}
-            )
+            pooling.request({"model": "late-100", "task": "token_embed", "input": f"{query} {n}"})
             for n, query in enumerate(texts.queries)
         ],
     }
