@@ -91,12 +91,8 @@ def model_queue(model_id: uuid.UUID | str) -> str:
 
 
 def plain_queue(name: str) -> Queue:
-    """Reached by its name through the default exchange: no binding is left behind in Redis when the queue goes.
-
-    Without receipts, two round trips each: nobody is to take up what a process that died had taken, its caller asks
-    again itself.
-    """
-    return Queue(name, routing_key=name, no_ack=True)
+    """Reached by its name through the default exchange: no binding is left behind in Redis when the queue goes."""
+    return Queue(name, routing_key=name)
 
 
 def clock() -> float:
