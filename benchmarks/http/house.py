@@ -41,6 +41,14 @@ class House:
         self.until(f"models/{name}", lambda model: any(p["state"] == "ready" for p in model["placements"]))
         return name
 
+    def warm(self, path: str, body: dict[str, Any]) -> None:
+        """Send one request until it is answered, so that its documents are cached."""
+        give_up = time.monotonic() + MODEL_SECONDS
+        while not (answer := self.client.post(path, json=body, headers={"X-Timeout-Ms": "120000"})).is_success:
+            if time.monotonic() > give_up:
+                raise SystemExit(f"POST {path}: {answer.status_code} {answer.text[:500]}")
+            time.sleep(0.5)
+
     def posted(self, path: str, body: dict[str, Any]) -> Any:
         answer = self.client.post(f"/api/v1/{path}", json=body)
         if answer.is_error:

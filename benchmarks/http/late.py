@@ -24,7 +24,7 @@ def late(house: House, texts: Texts, *, seconds: float, rounds: int) -> dict[str
             for n, query in enumerate(texts.queries)
         ],
     }
-    load(house.url, lambda _: asks["rerank"][0], clients=1, seconds=0.1)  # reads the documents
+    house.warm("/rerank", {**kept, "query": "warm"})
     heard: dict[str, list[Heard]] = {name: [] for name in asks}
     for number in range(rounds):
         for name, requests in asks.items():
