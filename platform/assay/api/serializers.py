@@ -21,7 +21,8 @@ class StrictSerializer(serializers.Serializer[Any]):
     aliases: ClassVar[Mapping[str, str]] = {}
 
     def run_validation(self, data: Any = empty) -> Any:
-        if data is not empty and data is not None and not isinstance(data, Mapping):
+        may_be_null = self.allow_null or self.parent is not None  # of a field, null is told by the field's own name
+        if data is not empty and not isinstance(data, Mapping) and not (data is None and may_be_null):
             message = f"{shown(data).capitalize()} was given; give {wanted(self)}."
             raise serializers.ValidationError({"non_field_errors": [message]}, code="invalid")
         return super().run_validation(data)
