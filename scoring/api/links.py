@@ -45,7 +45,9 @@ def links_add(result: dict[str, Any], generator: Any, request: Any, public: bool
     return result
 
 
-def _link(operation: dict[str, Any], following: dict[str, Any], parameters: dict[str, str], body: dict[str, str]) -> None:
+def _link(
+    operation: dict[str, Any], following: dict[str, Any], parameters: dict[str, str], body: dict[str, str]
+) -> None:
     link: dict[str, Any] = {"operationId": following["operationId"], "description": following["summary"]}
     if parameters:
         link["parameters"] = {name: f"$response.body#/{member}" for name, member in parameters.items()}

@@ -109,12 +109,8 @@ class PreviewUploadSerializer(StrictSerializer):
 
 class UploadSerializer(PreviewUploadSerializer):
     name = TextField(required=False, help_text="Absent: the file's name")
-    keep_good_rows = FlagField(
-        default=False, help_text="Leave bad rows out instead of refusing the file"
-    )
-    use_existing = FlagField(
-        default=False, help_text="If the same file is there already, answer with its set"
-    )
+    keep_good_rows = FlagField(default=False, help_text="Leave bad rows out instead of refusing the file")
+    use_existing = FlagField(default=False, help_text="If the same file is there already, answer with its set")
 
 
 UPLOAD_PARAMETERS: Final = (

@@ -1,8 +1,8 @@
 """The schema is what the server does: requests made from it, good and bad, are answered as it says.
 
-They go to the running platform, by a token of a team of its own: what they delete and revoke is nobody else's. Models and
-workers belong to all teams: where a request names one that others need, it gets the model that is there for it, or a
-worker that does not exist.
+They go to the running platform, by a token of a team of its own: what they delete and revoke is nobody else's. Models
+and workers belong to all teams: where a request names one of them to change it, it gets the model that is there for it,
+or a worker that does not exist.
 
 Of schemathesis' checks one is left out, ``positive_data_acceptance``: a schema cannot tell what one field means for
 another, nor what the model that is named can do. Such requests are refused with 422, which every operation lists.
@@ -19,6 +19,7 @@ import pytest
 import requests
 import schemathesis
 from schemathesis.config import SchemathesisConfig
+from schemathesis.schemas import BaseSchema
 
 from accounts.scopes import ALL_SCOPES
 from scoring.services.bundled import BUNDLED
@@ -36,7 +37,12 @@ CONFIG: Final[dict[str, Any]] = {
     "phases": {"coverage": {"unexpected-methods": ["TRACE"]}},
     "checks": {"positive_data_acceptance": {"enabled": False}},
 }
-schema = schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.from_dict(CONFIG))
+operations = schemathesis.pytest.from_fixture("api_schema")
+
+
+@pytest.fixture(scope="module")
+def api_schema() -> BaseSchema:
+    return schemathesis.openapi.from_dict(document(), config=SchemathesisConfig.from_dict(CONFIG))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def spare_others(case: schemathesis.Case) -> None:
         case.path_parameters["id"] = str(uuid.uuid4())
 
 
-@schema.parametrize()
+@operations.parametrize()
 def test_an_operation_answers_as_the_schema_says(
     case: schemathesis.Case, session: requests.Session, stack: Stack
 ) -> None:
@@ -70,8 +76,10 @@ def test_an_operation_answers_as_the_schema_says(
     case.call_and_validate(base_url=stack.base_url, session=session, timeout=SECONDS)
 
 
-def test_what_an_answer_links_to_answers_as_the_schema_says(session: requests.Session, stack: Stack) -> None:
-    class Following(schema.as_state_machine()):  # type: ignore[misc]  # made of the schema's links
+def test_what_an_answer_links_to_answers_as_the_schema_says(
+    api_schema: BaseSchema, session: requests.Session, stack: Stack
+) -> None:
+    class Following(api_schema.as_state_machine()):  # type: ignore[misc]  # made of the schema's links
         def before_call(self, case: schemathesis.Case) -> None:
             spare_others(case)
 
