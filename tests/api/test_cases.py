@@ -101,7 +101,7 @@ ROUTES: Final[dict[str, tuple[str, Callable[[list[Any]], dict[str, Any]]]]] = {
     "/v2/embed": ("texts", _many(name="texts", model="minilm", input_type="search_document")),
     "/pooling": ("input", _many(name="input", model="minilm")),
     "/embed": ("inputs", _many(name="inputs", model="minilm")),
-    "/embed_all": ("inputs", _many(name="inputs", model="minilm")),
+    "/embed_all": ("inputs", _many(name="inputs", model="minilm-late")),
     "/embed_sparse": ("inputs", _many(name="inputs", model="case-sparse")),
 }
 CONTROL: Final = ["<|endoftext|>", "<|im_end|>", "[SEP]", "</s>", "[MASK]"]
@@ -221,13 +221,14 @@ def test_i3_every_score_belongs_to_its_own_document(client: Client) -> None:
 @pytest.mark.parametrize("model", KINDS)
 def test_l1_l5_a_huge_document_leaves_its_neighbours_alone(client: Client, model: str) -> None:
     short = [f"{text} {number}" for text in TEXTS for number in range(3)]
+    alone = scores_of(client, model, short)
     for huge in ("honey " * 17_000, "0123456789abcdef" * 375):
-        rows = rows_of(client, model, [huge, *short])
-        assert rows[0]["status"] == "truncated" and rows[0]["truncated_tokens"] > 0
-        assert {row["status"] for row in rows[1:]} == {"ok"}
-        np.testing.assert_allclose(
-            [row["relevance_score"] for row in rows[1:]], scores_of(client, model, short), atol=NEAR
-        )
+        first, *beside = rows_of(client, model, [huge, *short])
+        # WordPiece reads a word of thousands of letters as one unknown token.
+        assert first["status"] == "truncated" or (first["status"] == "ok" and " " not in huge)
+        assert (first["status"] == "truncated") == (first.get("truncated_tokens", 0) > 0)
+        assert {row["status"] for row in beside} == {"ok"}
+        np.testing.assert_allclose([row["relevance_score"] for row in beside], alone, atol=NEAR)
 
 
 @pytest.mark.parametrize("model", KINDS)
@@ -255,7 +256,7 @@ def test_l4_the_answer_says_what_either_side_lost(client: Client) -> None:
 @pytest.mark.parametrize("model", ["case-pairs", "case-roberta"])
 def test_l6_lengths_around_the_limit(client: Client, model: str) -> None:
     limit = check(client.get(f"/v1/models/{model}"))["max_model_len"]
-    rows = rows_of(client, model, ["honey " * length for length in range(limit - 8, limit + 2)], query="bees")
+    rows = rows_of(client, model, ["honey " * length for length in range(1, limit + 2)], query="bees")
     lost = [row.get("truncated_tokens", 0) for row in rows]
     assert lost[0] == 0 and lost[-1] > 0 and lost == sorted(lost)
 
@@ -300,8 +301,9 @@ def test_s7_close_documents_keep_their_order_in_bfloat16(client: Client) -> None
 
 
 def test_s8_what_is_no_number_fails_alone(client: Client) -> None:
+    texts = ["bees dry honey", "the river rose", "a passage is text"]
     for _ in range(2):  # and the worker lives on
-        rows = rows_of(client, "case-not-finite", ["bees dry honey", "the river rose", "a passage is text"], query="bees")
+        rows = rows_of(client, "case-not-finite", texts, query="bees")
         assert [row["status"] for row in rows] == ["ok", "failed", "ok"]
         assert (rows[1]["error"], rows[1]["relevance_score"]) == ("non_finite_score", None)
 
@@ -332,8 +334,10 @@ def test_c1_c4_many_at_once_under_one_request_id_get_their_own(client: Client) -
 
 def test_c2_usage_is_each_requests_own(client: Client) -> None:
     def tokens(count: int) -> int:
-        body = {"model": "minilm", "queries": QUERY, "documents": [f"{TEXTS[n % 3]} {n}" for n in range(count)]}
-        return int(check(client.post("/v1/score", json=body), method="post")["usage"]["prompt_tokens"])
+        body = {"model": "case-pairs", "queries": QUERY, "documents": [f"{TEXTS[n % 3]} {n}" for n in range(count)]}
+        response = client.post("/v1/score", json=body)
+        assert response.status_code == 200, response.text
+        return int(check(response, method="post")["usage"]["prompt_tokens"])
 
     with ThreadPoolExecutor(2) as threads:
         few, many = threads.map(tokens, (1, 1000))
