@@ -84,6 +84,14 @@ class StrictBooleanField(serializers.BooleanField):
         return data
 
 
+class FlagField(serializers.BooleanField):
+    """true or false where everything is text: in a form or in a query parameter. "1", "yes" and "" are neither."""
+
+    TRUE_VALUES: ClassVar = {"true", "True", True}
+    FALSE_VALUES: ClassVar = {"false", "False", False}
+    NULL_VALUES: ClassVar = set()
+
+
 class TextField(serializers.CharField):
     """A text kept exactly as sent: no trimming, no conversion of numbers, empty allowed."""
 
