@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import Model, QuerySet
 from django.shortcuts import get_object_or_404
-from django_filters import FilterSet
+from django_filters import FilterSet, MultipleChoiceFilter
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
@@ -21,7 +21,7 @@ from rest_framework.viewsets import GenericViewSet
 from assay.api.pagination import CursorPagination
 from assay.api.principal import Principal, principal_of
 from assay.api.sentences import problem, shortened
-from assay.api.serializers import StrictSerializer
+from assay.api.serializers import StrictSerializer, refuse_repeated
 from assay.errors import AssayError
 from scoring.models.base import UploadedSet
 
@@ -66,7 +66,9 @@ class StrictFilterBackend(DjangoFilterBackend):
 
     def filter_queryset(self, request: Any, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
         filterset = self.get_filterset(request, queryset, view)
-        refuse_unknown(request, [*(filterset.filters if filterset else ()), *PAGE_PARAMETERS])
+        filters = filterset.filters if filterset else {}
+        several = [name for name, one in filters.items() if isinstance(one, MultipleChoiceFilter)]
+        refuse_unknown(request, [*filters, *PAGE_PARAMETERS], several=several)
         if filterset is None:
             return queryset
         for name, field in filterset.form.fields.items():
@@ -133,16 +135,19 @@ def _refused(name: str, field: Any, given: Any, code: str) -> serializers.Valida
     return serializers.ValidationError({name: [problem(name, field, given)]}, code=code)
 
 
-def refuse_unknown(request: Request, known: Collection[str]) -> None:
+def refuse_unknown(request: Request, known: Collection[str], *, several: Collection[str] = ()) -> None:
+    """Raises ValidationError for a query parameter not of ``known``, or given twice and not of ``several``."""
     for name in request.query_params:
         if name not in known:
             valid = ", ".join(sorted(known)) or "none"
             message = f"Unknown query parameter '{shortened(name)}'; the valid ones are: {valid}."
             raise serializers.ValidationError({name: [message]}, code="unknown_parameter")
+    refuse_repeated(request.query_params, several=several)
 
 
 def query_of(request: Request, serializer_class: type[StrictSerializer], *, paged: bool = False) -> dict[str, Any]:
     """The query parameters by ``serializer_class``, those of paging aside if the operation is ``paged``."""
+    refuse_repeated(request.query_params)
     given = {name: value for name, value in request.query_params.items() if not (paged and name in PAGE_PARAMETERS)}
     query = serializer_class(data=given)
     query.is_valid(raise_exception=True)

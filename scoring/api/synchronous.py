@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
 from assay.api.renderers import FastJSONRenderer
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField, refuse_repeated
 from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
@@ -109,6 +109,10 @@ class ScoringView(APIView):
     required_scope: ClassVar[str] = "score"
     renderer_classes = (FastJSONRenderer,)
     waits_for_model: ClassVar[bool] = True  # the server gives it a thread of those that may wait
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        refuse_repeated(request.query_params)
 
 
 def validated(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
 from scoring.models import Job, ScoringModel, Worker
@@ -101,6 +102,10 @@ def test_a_job_refusal_says_what_to_give_instead(
         ("/models/late?full=1", "full", "Unknown query parameter 'full'"),
         ("/jobs/{job}/results?top_n=0", "top_n", "'top_n' is '0'; give a whole number from 1 to 1,000."),
         ("/jobs/{job}/export?format=xlsx", "format", "'format' is 'xlsx'; give csv, jsonl"),
+        ("/jobs/{job}/export?format=csv&format=jsonl", "format", "'format' is given 2 times, as 'csv' and 'jsonl'"),
+        ("/jobs/{job}/results?page_size=1&page_size=2", "page_size", "'page_size' is given 2 times"),
+        ("/jobs?name=a&name=b", "name", "'name' is given 2 times, as 'a' and 'b'; give it once."),
+        ("/usage?from=2026-13-01", "from", "'from' is '2026-13-01'; give a day such as 2026-11-30"),
     ],
 )
 def test_a_query_parameter_that_cannot_be_is_told_in_the_same_way(
@@ -108,6 +113,21 @@ def test_a_query_parameter_that_cannot_be_is_told_in_the_same_way(
 ) -> None:
     response = api.get(f"/api/v1{query.format(job=submit()['id'])}")
     assert message_of(response, param, method="get").startswith(message)
+
+
+def test_what_may_be_given_several_times_may(api: APIClient, submit: SubmitJob) -> None:
+    job = submit()
+    found = check(api.get("/api/v1/jobs?state=queued&state=running"))["results"]
+    assert [each["id"] for each in found] == [job["id"]]
+
+
+def test_a_form_field_or_parameter_twice_is_refused(api: APIClient) -> None:
+    sent = {"file": SimpleUploadedFile("a.csv", b"id,text\n1,a\n"), "name": ["a", "b"]}
+    message = message_of(api.post("/api/v1/document-sets", sent, format="multipart"), "name")
+    assert message == "'name' is given 2 times, as 'a' and 'b'; give it once."
+    sent = {"file": SimpleUploadedFile("a.csv", b"id,text\n1,a\n"), "name": "a"}
+    message_of(api.post("/api/v1/document-sets?name=b", sent, format="multipart"), "name")
+    message_of(api.post("/rerank?limit=1&limit=2", RERANK), "limit")
 
 
 def test_what_a_move_does_not_read_is_refused(api: APIClient, submit: SubmitJob) -> None:

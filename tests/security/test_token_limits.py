@@ -223,6 +223,21 @@ def test_a_token_hands_out_no_more_than_it_has(
     assert api.post(TOKENS, {"name": "wide", "scopes": ["score"]}).status_code == 403
 
 
+@pytest.mark.parametrize("own", [*OWN, "requests_per_minute"])
+def test_a_limited_token_changes_none_that_may_more(
+    own: str, limited: Limited, team: Team, models: list[ScoringModel]
+) -> None:
+    """It may take its rights away for good; to narrow it, one would have to be able to hand out what is left."""
+    wide, _ = token_create(team=team, name="wide", scopes=ALL_SCOPES)
+    api = limited(**{own: {**OWN, "requests_per_minute": 5}[own]})
+    for change in ({"name": "mine"}, {"scopes": ["score"]}, {"allowed_models": ["dense"]}):
+        if (own, change) == ("scopes", {"scopes": ["score"]}):
+            continue  # that is within its own
+        answer = api.patch(f"{TOKENS}/{wide.public_id}", change)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "exceeds_own_rights"), (own, change)
+    assert api.post(f"{TOKENS}/{wide.public_id}/revoke").status_code == 200
+
+
 def test_a_token_may_no_more_than_its_maker_may_by_now(team: Team, analyst: User) -> None:
     with pytest.raises(AssayError, match="analyst has: jobs, models:read, score"):
         token_create(team=team, name="t", scopes=["admin"], created_by=analyst)
