@@ -13,7 +13,7 @@ from django_filters.fields import IsoDateTimeField
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from audit.services import verbs_known
-from scoring.models import Transition
+from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
 from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
@@ -72,8 +72,13 @@ class TextFilter(filters.FilterSet):
     """Documents and queries."""
 
     id = filters.CharFilter("external_id", label="Id in the uploaded file")
-    text = filters.CharFilter(lookup_expr="icontains", label="Text contains")
+    text = filters.CharFilter(method="by_text", label="Text contains")
     is_empty = filters.BooleanFilter(label="Without text")
+
+    def by_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """No text whose deletion was ordered is found, though its row may still hold it for minutes."""
+        parent = "document_set" if rows.model is Document else "query_set"
+        return rows.filter(text__icontains=value, **{f"{parent}__texts_delete_requested_at": None})
 
 
 class JudgementFilter(filters.FilterSet):

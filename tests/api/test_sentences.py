@@ -115,6 +115,43 @@ def test_a_query_parameter_that_cannot_be_is_told_in_the_same_way(
     assert message_of(response, param, method="get").startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/api/v1/jobs/01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11", "There is no job '01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11'"),
+        ("/api/v1/models/nobody", "There is no"),
+        ("/api/v1/tokens/nobody", "There is no API token 'nobody' that you may see."),
+        ("/api/v1/jobs/seven", "There is nothing at the address '/api/v1/jobs/seven'."),
+    ],
+)
+def test_what_is_not_found_is_named(api: APIClient, path: str, message: str) -> None:
+    response = api.get(path)
+    error = response.json()["error"]
+    assert response.status_code == 404 and error["message"].startswith(message)
+    assert path.rpartition("/")[2] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "param", "message"),
+    [
+        ({"run": 7}, "metadata.run", "'metadata.run' is 7; give a text of at most 512 characters."),
+        ({"x" * 65: "a"}, "metadata", "'metadata' has 1 members, of which the longest name has 65 characters; give"),
+        ([], "metadata", "'metadata' is an empty list; give an object"),
+    ],
+)
+def test_the_metadata_of_a_batch(api: APIClient, metadata: Any, param: str, message: str) -> None:
+    body = {"input_file_id": "f", "endpoint": "/v1/rerank", "completion_window": "24h", "metadata": metadata}
+    assert message_of(api.post("/v1/batches", body), param).startswith(message)
+
+
+def test_where_no_model_is_served_it_says_what_to_register(api: APIClient) -> None:
+    message = message_of(api.post("/rerank", RERANK), "model")
+    assert message.endswith(
+        "register one of these kinds: cross-encoder, late-interaction, hybrid, listwise, bi-encoder, "
+        "sparse, generative."
+    )
+
+
 def test_what_may_be_given_several_times_may(api: APIClient, submit: SubmitJob) -> None:
     job = submit()
     found = check(api.get("/api/v1/jobs?state=queued&state=running"))["results"]

@@ -99,7 +99,10 @@ def test_jobs_are_bound_to_the_models_of_the_token(limited: Limited, analyst: Us
     assert api.post("/api/v1/jobs", {**body, "model": "late"}).status_code == 403
     assert api.post("/api/v1/jobs", {**body, "stages": [{"model": "dense"}, {"model": "late"}]}).status_code == 403
     assert api.post(f"/api/v1/jobs/{job.pk}/clone").status_code == 403
-    assert api.post(f"/api/v1/jobs/{job.pk}/cancel").status_code in (200, 202)  # that uses no model
+    assert api.post(f"/api/v1/jobs/{job.pk}/pause").status_code == 200  # that uses no model
+    assert api.post(f"/api/v1/jobs/{job.pk}/resume").status_code == 403
+    assert api.post(f"/api/v1/jobs/{job.pk}/cancel").status_code in (200, 202)
+    assert api.post(f"/api/v1/jobs/{job.pk}/retry").status_code in (403, 409)  # 409: not ended yet
     assert api.post("/api/v1/jobs", {**body, "model": "dense"}).status_code == 201
 
 

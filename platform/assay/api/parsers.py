@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Final
 
@@ -86,8 +87,7 @@ def once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """The members of an object. Raises AssayError 400 ``given_twice`` for a name that it has twice."""
     given = dict(members)
     if len(given) < len(members):
-        seen: set[str] = set()
-        name = next(name for name, _ in members if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        name = next(name for name, count in Counter(name for name, _ in members).items() if count > 1)
         shown = name[:80].encode("utf-8", "replace").decode()
         message = f"'{shown}' is given twice in one object; which of the two is meant, nobody can tell. Give it once."
         raise AssayError("given_twice", message, param=shown)

@@ -100,6 +100,8 @@ def in_words(field: Any, name: str, value: Any, detail: Any) -> Any:
         return {**detail, **own}
     if isinstance(field, fields.ListField) and isinstance(value, list | tuple):
         return {key: in_words(field.child, f"{name}[{key}]", value[int(key)], errors) for key, errors in detail.items()}
+    if isinstance(field, fields.DictField) and isinstance(value, Mapping):
+        return {key: in_words(field.child, f"{name}.{key}", value[key], errors) for key, errors in detail.items()}
     return detail
 
 
