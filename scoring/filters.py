@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
 import django_filters as filters
+from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django_filters.fields import IsoDateTimeField
 
 from accounts.models import ApiToken
 from accounts.scopes import Scope
+from assay.api.sentences import problem
 from audit.services import verbs_known
 from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
@@ -33,6 +36,18 @@ class MomentField(IsoDateTimeField):
 
 class MomentFilter(filters.IsoDateTimeFilter):
     field_class = MomentField
+
+
+def faults_of(filterset: filters.FilterSet) -> Iterator[tuple[str, str, str]]:
+    """Of every filter that was given what it cannot take: its name, what is wrong in a sentence, a code."""
+    fields, data = filterset.form.fields, filterset.data or {}
+    for name, field in fields.items():
+        given = data.get(name, "")
+        if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
+            yield name, problem(name, field, given), "invalid"  # to Django it would be neither, and list everything
+    for name, (fault, *_) in filterset.form.errors.as_data().items():
+        given = (fault.params or {}).get("value", data[name])  # of several the one at fault
+        yield name, problem(name, fields[name], given), fault.code or "invalid"
 
 
 class CreatedFilter(filters.FilterSet):

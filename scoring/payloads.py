@@ -63,6 +63,7 @@ class TokenTask(StrEnum):
 class SyncOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
+    max_tokens: int | None = None  # of a whole pair
     truncation: str = "document"  # document | error
     instruction: str = ""
     use_activation: bool = True

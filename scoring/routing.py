@@ -172,9 +172,9 @@ class ModelRouter:
     def _hopeful(self) -> None:
         """Raises AssayError 503 when waiting is in vain: ``no_worker``, or ``model_load_failed`` for a model that fits
         nowhere, or fails to load."""
-        self._somebody()
         outlook = placement_outlook(self.model)
         if outlook.seconds is None and not outlook.coming:
+            self._somebody()
             raise AssayError(
                 "model_load_failed",
                 outlook.reason,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, ClassVar
 
-from django import forms
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import Model, QuerySet
 from django.shortcuts import get_object_or_404
@@ -20,9 +19,10 @@ from rest_framework.viewsets import GenericViewSet
 
 from assay.api.pagination import CursorPagination
 from assay.api.principal import Principal, principal_of
-from assay.api.sentences import problem, shortened
+from assay.api.sentences import shortened
 from assay.api.serializers import StrictSerializer, refuse_repeated
 from assay.errors import AssayError
+from scoring.filters import faults_of
 from scoring.models.base import UploadedSet
 
 PAGE_PARAMETERS = ("cursor", "page_size")
@@ -71,13 +71,8 @@ class StrictFilterBackend(DjangoFilterBackend):
         refuse_unknown(request, [*filters, *PAGE_PARAMETERS], several=several)
         if filterset is None:
             return queryset
-        for name, field in filterset.form.fields.items():
-            given = request.query_params.get(name, "")
-            if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
-                raise _refused(name, field, given, "invalid")  # to Django it would be neither, and list everything
-        for name, (fault, *_) in filterset.form.errors.as_data().items():
-            given = (fault.params or {}).get("value", request.query_params[name])  # of several the one at fault
-            raise _refused(name, filterset.form.fields[name], given, fault.code or "invalid")
+        for name, message, code in faults_of(filterset):
+            raise serializers.ValidationError({name: [message]}, code=code)
         return filterset.qs
 
 
@@ -129,10 +124,6 @@ def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: 
     if found is None:
         raise AssayError("not_found", f"There is no {noun} {pk} in your team.", status=404, param=param)
     return found
-
-
-def _refused(name: str, field: Any, given: Any, code: str) -> serializers.ValidationError:
-    return serializers.ValidationError({name: [problem(name, field, given)]}, code=code)
 
 
 def refuse_unknown(request: Request, known: Collection[str], *, several: Collection[str] = ()) -> None:

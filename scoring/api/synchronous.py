@@ -34,6 +34,24 @@ HEADERS: Final = (
 )
 
 
+class PromptTokensField(StrictIntegerField):
+    """vLLM's ``truncate_prompt_tokens``; -1 becomes None, the model's own limit."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, allow_null=True, min_value=-1, **kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        tokens = super().to_internal_value(data)
+        if tokens == 0:
+            raise serializers.ValidationError("0 tokens leave nothing; give -1, or 1 and more.", code="min_value")
+        return None if tokens == -1 else tokens
+
+
+class TruncationSideField(serializers.ChoiceField):
+    def __init__(self) -> None:
+        super().__init__(["right"], default="right", help_text="Only a text's end is ever cut")
+
+
 class ScoringSerializer(StrictSerializer):
     """Fields that every scoring endpoint takes. ``documents_field`` is the name under which it takes its documents."""
 
@@ -51,10 +69,11 @@ class ScoringSerializer(StrictSerializer):
         ["document", "error"], default="document",
         help_text="Of a pair over the model's limit: cut the document and flag it, or refuse the request",
     )  # fmt: skip
-    truncate_prompt_tokens = StrictIntegerField(
-        required=False, allow_null=True, min_value=-1, max_value=-1,
-        help_text="-1, the model's own limit: what happens anyway. For a smaller one give max_tokens_per_doc",
+    truncate_prompt_tokens = PromptTokensField(
+        help_text="Tokens of a pair, its template included, of models that read both texts in one go; of the others "
+        "tokens of each text. -1 or null: as many as the model can",
     )  # fmt: skip
+    truncation_side = TruncationSideField()
     max_tokens_per_query = StrictIntegerField(
         required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
     )
@@ -93,6 +112,7 @@ def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
     return SyncOptions(
         max_tokens_per_query=fields.get("max_tokens_per_query") or None,
         max_tokens_per_document=fields.get("max_tokens_per_doc") or None,
+        max_tokens=fields.get("truncate_prompt_tokens"),
         truncation=fields["truncation"],
         instruction=fields.get("instruction", ""),
         use_activation=fields.get("use_activation", True),

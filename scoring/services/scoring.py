@@ -30,6 +30,7 @@ from scoring.sync_metrics import sync_observe
 CLIENT_FAULTS: Final = {
     "too_long": "documents",
     "bad_limit": "max_tokens_per_doc",
+    "max_tokens_too_small": "truncate_prompt_tokens",
     "bad_dimensions": "dimensions",
     "unsupported_option": "long_documents",
     "remote_refused": "documents",
@@ -138,6 +139,7 @@ def scoring_run(
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
     _check_options(model, options)
+    options = _limits_by_text(model, options)
     call = SyncRequest(
         reply_key="",
         model_id=str(model.pk),
@@ -336,6 +338,26 @@ def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
         f"{f'Give one of {widths}' if allowed else 'Leave it out'}.",
         status=422,
         param="dimensions",
+    )
+
+
+def _limits_by_text(model: ScoringModel, options: SyncOptions) -> SyncOptions:
+    """For models that read texts one by one, the limit of a pair is the limit of each of its texts."""
+    if options.max_tokens is None or model.kind in (ModelKind.CROSS_ENCODER, ModelKind.GENERATIVE):
+        return options
+    if model.kind == ModelKind.LISTWISE:
+        raise AssayError(
+            "unsupported_option",
+            f"The model '{model.name}' ({model.kind}) reads many documents in one prompt, so that no pair has a limit "
+            "of its own. Leave truncate_prompt_tokens out, or give max_tokens_per_doc.",
+            status=422,
+            param="truncate_prompt_tokens",
+        )
+    return replace(
+        options,
+        max_tokens=None,
+        max_tokens_per_query=min(options.max_tokens, options.max_tokens_per_query or options.max_tokens),
+        max_tokens_per_document=min(options.max_tokens, options.max_tokens_per_document or options.max_tokens),
     )
 
 

@@ -43,8 +43,9 @@ def message_of(response: Any, param: str, status: int = 422, method: str = "post
         ("/rerank", {"rank_fields": ["a", 7]}, "rank_fields[1]", "'rank_fields[1]' is 7; give a text that is not "
          "empty."),
         ("/rerank", {"model": ""}, "model", "'model' is empty; give a text that is not empty, or leave it out."),
-        ("/rerank", {"truncate_prompt_tokens": 128}, "truncate_prompt_tokens", "'truncate_prompt_tokens' is 128; give "
-         "a whole number from -1 to -1."),
+        ("/rerank", {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "'truncate_prompt_tokens' is -2; give "
+         "a whole number from -1 on."),
+        ("/rerank", {"truncation_side": "left"}, "truncation_side", "'truncation_side' is 'left'; give right."),
         ("/api/v1/models", {"max_replicas": 0}, "max_replicas", "'max_replicas' is 0; give a whole number from 1 to "
          "32,767."),
         ("/api/v1/models", {"weights": "1"}, "weights", "'weights' is '1'; give a list of numbers."),

@@ -356,3 +356,31 @@ def test_a_person_s_role_is_of_the_team_asked_about(team: Team, analyst: User) -
     Membership.objects.create(user=analyst, team=others, role=Role.ADMIN)
     assert "admin" in principal_in_team(analyst, others).scopes
     assert "admin" not in principal_in_team(analyst, team).scopes
+
+
+def test_teams_are_made_by_superusers_and_members_by_admins(
+    api: APIClient, limited: Limited, team: Team, admin: User, analyst: User
+) -> None:
+    teams = "/api/v1/teams"
+    refused = api.post(teams, {"name": "more"})
+    assert refused.status_code == 403 and "create_team" in check(refused, method="post")["error"]["message"]
+    User.objects.filter(pk=admin.pk).update(is_superuser=True)
+    _, secret = token_create(team=team, name="root", scopes=ALL_SCOPES, created_by=User.objects.get(pk=admin.pk))
+    root = APIClient(headers={"Authorization": f"Bearer {secret}"})
+    made = check(root.post(teams, {"name": "more"}), method="post")
+    assert root.post(teams, {"name": "more"}).json()["error"]["code"] == "team_exists"
+    assert {row["name"] for row in check(root.get(teams))["results"]} >= {team.name, "more"}
+    assert [row["name"] for row in check(api.get(teams))["results"]] == [team.name]
+    assert api.get(f"{teams}/{made['id']}").status_code == 404
+    members = f"{teams}/{team.pk}/members"
+    assert {"username": "analyst", "role": "analyst"} in check(api.get(members))["results"]
+    changed = api.post(members, {"username": "analyst", "role": "client"})
+    assert changed.status_code == 200 and check(changed, method="post")["role"] == "client"
+    assert api.post(members, {"username": "nobody", "role": "client"}).json()["error"]["param"] == "username"
+    bound = limited(allowed_models=["late"])
+    answer = bound.post(members, {"username": "analyst", "role": "admin"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "exceeds_own_rights")
+    assert api.delete(f"{members}/analyst").status_code == 204
+    assert api.delete(f"{members}/analyst").status_code == 404
+    verbs = AuditEvent.objects.filter(target_type="accounts.membership").values_list("verb", flat=True)
+    assert set(verbs) >= {"member.changed", "member.removed"}

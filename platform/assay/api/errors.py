@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
-from django.db import OperationalError
 from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from psycopg.errors import DiskFull
 from rest_framework import exceptions
@@ -111,7 +110,7 @@ def as_assay_error(raised: Exception, context: Mapping[str, Any]) -> AssayError:
             return AssayError(
                 codes if isinstance(codes, str) else "error", str(raised.detail), status=raised.status_code
             )
-        case OperationalError() if isinstance(raised.__cause__, DiskFull):
+        case Exception() if DiskFull in (type(raised), type(raised.__cause__)):  # Django wraps all but what COPY raises
             message = (
                 "The database's disk is full, so nothing of this was stored. Send it again when its operator has made "
                 "room."
