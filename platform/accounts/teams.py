@@ -66,9 +66,7 @@ def member_set(*, team: Team, username: str, role: str, principal: Principal | N
     """
     user = User.objects.filter(username=username).first()
     if user is None:
-        message = (
-            f"There is no user '{shortened(username)}'; `manage.py create_user` and the administration make users."
-        )
+        message = f"There is no user '{shortened(username)}'; make one by `manage.py create_user` or on /admin/."
         raise AssayError("not_found", message, status=404, param="username")
     if principal is not None:
         _own_rights_check(principal, role)
