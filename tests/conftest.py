@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
+from django.core.management.base import CommandError
+from django.db import OperationalError
+from django.test import Client, TransactionTestCase
 from rest_framework.test import APIClient
 
 from accounts.models import Membership, Team
@@ -16,6 +20,46 @@ from accounts.scopes import ALL_SCOPES, Role
 from accounts.services import team_default, token_create
 
 pytest_plugins = ["tests.stack"]
+
+# With several processes the long ones begin first, so that all end together.
+LONGEST_FIRST = ("chaos", "stack", "deploy", "integration", "engine")
+FLUSHES = 5
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one process runs by itself: a file, or everything that uses the running platform, which is started once."""
+    for item in items:
+        on_stack = "stack" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("stack" if on_stack else item.nodeid.split("::")[0]))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    (group,) = (str(mark.args[0]) for mark in item.iter_markers("xdist_group"))
+    return next((rank for rank, name in enumerate(LONGEST_FIRST) if name in group.split("/")), len(LONGEST_FIRST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_flush() -> Iterator[None]:
+    """Emptying the tables locks them all, and a process that a test left running may hold one and want another: the
+    database then ends either of the two, and the tables are emptied a moment later."""
+    flush = TransactionTestCase._fixture_teardown
+
+    def patiently(case: TransactionTestCase) -> None:
+        for attempt in itertools.count(1):
+            try:
+                return flush(case)
+            except CommandError as error:
+                cause = error.__cause__
+                deadlock = isinstance(cause, OperationalError) and isinstance(
+                    cause.__cause__, psycopg.errors.DeadlockDetected
+                )
+                if not deadlock or attempt == FLUSHES:
+                    raise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", patiently)
+        yield
 
 
 @pytest.fixture
