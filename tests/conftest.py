@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -11,7 +10,6 @@ import redis
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
-from django.db import OperationalError
 from django.test import Client, TransactionTestCase
 from rest_framework.test import APIClient
 
@@ -43,18 +41,16 @@ def _rank(item: pytest.Item) -> int:
 def patient_flush() -> Iterator[None]:
     """Emptying the tables locks them all, and a process that a test left running may hold one and want another: the
     database then ends either of the two, and the tables are emptied a moment later."""
-    flush = TransactionTestCase._fixture_teardown
+    flush = getattr(TransactionTestCase, "_fixture_teardown")  # noqa: B009 - its stubs do not know it
 
     def patiently(case: TransactionTestCase) -> None:
-        for attempt in itertools.count(1):
+        for left in reversed(range(FLUSHES)):
             try:
-                return flush(case)
+                flush(case)
+                return
             except CommandError as error:
-                cause = error.__cause__
-                deadlock = isinstance(cause, OperationalError) and isinstance(
-                    cause.__cause__, psycopg.errors.DeadlockDetected
-                )
-                if not deadlock or attempt == FLUSHES:
+                failure = error.__cause__.__cause__ if error.__cause__ else None
+                if not (left and isinstance(failure, psycopg.errors.DeadlockDetected)):
                     raise
 
     with pytest.MonkeyPatch.context() as patch:
