@@ -14,8 +14,8 @@ from scoring.services.registry import model_register
 from scoring.states import ModelState, PlacementState
 from tests.engine.tiny import build
 from workers.batch import Batch
-from workers.engine import Engine
 from workers.host import Host
+from workers.remote.engine import EngineWithRemotes
 
 
 def wait_for(condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition") -> None:
@@ -28,7 +28,7 @@ def wait_for(condition: Callable[[], object], *, seconds: float = 30.0, what: st
 
 @dataclass
 class Rig:
-    engine: Engine
+    engine: EngineWithRemotes
     worker: Worker
     host: Host
     batch: Batch

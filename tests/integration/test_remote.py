@@ -90,7 +90,7 @@ def answer(received: Received) -> Any:
             return {"model": "served/t", "data": data[::-1]}
         case "/predict":
             return [by_name(body["raw_scores"], text) for (text,) in body["inputs"]]
-        case "/classify" if "raw_scores" in body:
+        case "/v1/classify":
             return {"model": "served/c", "data": [by_name(body["raw_scores"], text) for text in body["input"]]}
         case "/classify":
             found = [by_name(not body["use_activation"], text)[::-1] for text in body["input"]]

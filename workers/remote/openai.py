@@ -13,7 +13,7 @@ from workers.remote.shape import Call, Pooled
 class OpenAIShape(JinaShape):
     def pool(self, task: PoolingTask, model: str, texts: Sequence[str], role: TextRole, *, raw: bool = False) -> Call:
         if task is PoolingTask.CLASSIFY:
-            return "/classify", {"model": model, "input": list(texts), "raw_scores": raw}
+            return "/v1/classify", {"model": model, "input": list(texts), "raw_scores": raw}
         return super().pool(task, model, texts, role)
 
     def pooled(self, task: PoolingTask, answer: Any) -> list[Pooled]:
