@@ -51,7 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One per kind, with random weights; the bi-encoder as sentence-transformers leaves it."""
     made = {kind: tmp_path_factory.mktemp(kind) for kind in KINDS}
     save_random(
-        lambda size: BertForSequenceClassification(BertConfig(vocab_size=size, num_labels=1, **SIZES)),
+        lambda size: BertForSequenceClassification(BertConfig(vocab_size=size, **{**SIZES, "num_labels": 1})),
         wordpiece(),
         made["cross-encoder"],
     )
