@@ -14,8 +14,8 @@ from scoring.services.registry import model_register
 from scoring.states import ModelState, PlacementState
 from tests.engine.tiny import build
 from workers.batch import Batch
-from workers.engine import Engine
 from workers.host import Host
+from workers.remote.engine import EngineWithRemotes
 
 
 def wait_for(
@@ -30,7 +30,7 @@ def wait_for(
 
 @dataclass
 class Rig:
-    engine: Engine
+    engine: EngineWithRemotes
     worker: Worker
     host: Host
     batch: Batch
