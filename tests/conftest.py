@@ -14,8 +14,11 @@ from rest_framework.test import APIClient
 from accounts.models import Membership, Team
 from accounts.scopes import ALL_SCOPES, Role
 from accounts.services import team_default, token_create
+from assay.kept import Kept
 
 pytest_plugins = ["tests.stack"]
+
+Kept.seconds = 0.0  # in this process tests change rows and ask again at once
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from django.db import Error as DatabaseUnreachable
 from django.db import close_old_connections
 from structlog.contextvars import bound_contextvars
 
+from assay.kept import Kept
 from scoring import dispatch
 from scoring.models import ScoringModel
 from scoring.payloads import PayloadError, SyncLabels, SyncRanking, SyncReply, SyncRequest
@@ -134,9 +135,10 @@ class SyncDesk:
         return dispatch.reply_acknowledge(call, worker_id=worker.pk, boot_id=worker.boot_id)
 
     def _served(self, call: SyncRequest) -> ScoringModel:
-        close_old_connections()
         try:
-            model = ScoringModel.objects.filter(pk=call.model_id).first()
+            model = _rows.get(call.model_id)
+            if model is None or model.state != ModelState.AVAILABLE:  # it may be served since a moment ago
+                model = _rows.get(call.model_id, afresh=True)
         except DatabaseUnreachable as error:
             raise Refused("model_load_failed", "The worker cannot reach its database; try again shortly.") from error
         if model is None:
@@ -258,6 +260,14 @@ class SyncDesk:
     def _all(self) -> list[InHand]:
         with self._lock:
             return list(self._in_hand)
+
+
+def _read(model_id: str) -> ScoringModel | None:
+    close_old_connections()
+    return ScoringModel.objects.filter(pk=model_id).first()
+
+
+_rows: Final = Kept(_read)
 
 
 def _stranger(reply_key: str) -> SyncRequest:

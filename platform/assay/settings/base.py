@@ -219,6 +219,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "scoring.api.links.links_add",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "TextRoleEnum": ["query", "document"],
         "CohereInputTypeEnum": ["search_query", "search_document"],
