@@ -77,6 +77,7 @@ class SyncRanking:
 class SyncOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
+    max_tokens: int | None = None  # of a whole pair
     truncation: str = "document"  # document | error
     instruction: str = ""
     use_activation: bool = True

@@ -26,7 +26,7 @@ from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncRequest
 from scoring.scatter import share_of
 from scoring.selectors.placements import ReadyPlacement, placement_outlook, placements_ready
-from scoring.selectors.workers import workers_alive, workers_answering
+from scoring.selectors.workers import workers_alive, workers_answering, workers_returning
 from scoring.services.placements import model_demand
 
 SCATTER_DOCUMENTS: Final = 64  # a part should be worth a message of its own
@@ -125,8 +125,7 @@ class ModelRouter:
     def _cold(self) -> Target:
         """Ask for the model; the place to wait for it, if its policy is to wait."""
         queue = model_queue(self.model.pk)
-        if not workers_alive().exists():
-            raise no_worker(self.model.name, "no worker is running", queue=queue)
+        self._somebody()
         model_demand(model=self.model)
         if self.model.waits_when_cold:
             self._hopeful()
@@ -140,10 +139,17 @@ class ModelRouter:
             extra={"model": self.model.name, "queue": queue},
         )
 
+    def _somebody(self) -> None:
+        """Raises AssayError 503 ``no_worker`` when no worker is there, nor expected back."""
+        if not (workers_alive().exists() or workers_returning().exists()):
+            raise no_worker(self.model.name, "no worker is running", queue=model_queue(self.model.pk))
+
     def _hopeful(self) -> None:
-        """Raises AssayError 503 ``model_load_failed`` when waiting is in vain: it fits nowhere, or fails to load."""
+        """Raises AssayError 503 when waiting is in vain: ``no_worker``, or ``model_load_failed`` for a model that fits
+        nowhere, or fails to load."""
         outlook = placement_outlook(self.model)
         if outlook.seconds is None and not outlook.coming:
+            self._somebody()
             raise AssayError(
                 "model_load_failed",
                 outlook.reason,

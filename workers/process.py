@@ -175,6 +175,7 @@ class WorkerProcess:
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
             "chunk_work": self.batch.work.snapshot(),
+            "remote": self.engine.remote_statistics(),
             "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }

@@ -282,6 +282,7 @@ def _scoring_request(hand: InHand) -> ScoringRequest:
     options = ScoringOptions(
         max_tokens_per_query=given.max_tokens_per_query,
         max_tokens_per_document=given.max_tokens_per_document,
+        max_tokens=given.max_tokens,
         truncation=Truncation(given.truncation),
         instruction=given.instruction,
         use_activation=given.use_activation,

@@ -20,7 +20,7 @@ from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
 from accounts.selectors import token_found, tokens_kept
-from accounts.token_limits import checked_limits, is_admitted, own_rights_check
+from accounts.token_limits import LIMITS, checked_limits, is_admitted, own_rights_check
 from assay.api.principal import Principal
 from assay.client_address import Address
 from assay.token_form import ID_LENGTH, PREFIX, SECRET_LENGTH, WHOLE
@@ -77,10 +77,11 @@ def token_create(
 def token_change(*, token: ApiToken, principal: Principal, **given: Any) -> ApiToken:
     """Change name, scopes, models, networks or expiry of a token; what is not given stays.
 
-    Raises AssayError as ``token_create`` does. A change is in force within FRESH_SECONDS.
+    Raises AssayError as ``token_create`` does, also where what stays is more than the ``principal`` has: only
+    ``token_revoke`` is for tokens of more rights than one's own. A change is in force within FRESH_SECONDS.
     """
     fields = {field: value for field, value in checked_limits(given).items() if value != getattr(token, field)}
-    own_rights_check(principal, fields)
+    own_rights_check(principal, {field: getattr(token, field) for field in LIMITS} | fields)
     if fields:
         ApiToken.objects.filter(pk=token.pk).update(**fields)
         detail = {field: [_plain(getattr(token, field)), _plain(value)] for field, value in fields.items()}

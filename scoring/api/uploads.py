@@ -132,7 +132,8 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
     """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 507 for a full disk, 422 for fields."""
     try:
         body: Any = request.data or _empty_file(request)  # a form, or what FileBodyParser gives
-        given = {**request.query_params.dict(), **dict(body.items())}
+        given = request.query_params.copy()
+        given.update(body)
     except SuspiciousOperation as error:  # Django's bounds on form fields
         raise ParseError(f"The form cannot be read: {error}") from error
     upload = form(data=given)

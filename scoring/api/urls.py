@@ -25,6 +25,7 @@ from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
 from scoring.api.set_ranking import SetRankView
 from scoring.api.sglang import V1ScoreView
+from scoring.api.teams import TeamViewSet
 from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
 from scoring.api.tokens import DetokenizeView, TokenizeView
 from scoring.api.usage import UsageView
@@ -41,6 +42,7 @@ router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
+router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")

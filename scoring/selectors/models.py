@@ -123,9 +123,10 @@ def _default(served: Sequence[ScoringModel], kinds: Sequence[ModelKind]) -> Scor
     defaults = {model.kind: model for model in served if model.is_default}
     chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
     if chosen is None:
+        instead = f"give 'model': {_names(served)}" if served else f"register one of these kinds: {', '.join(kinds)}"
         raise AssayError(
             "model_required",
-            f"No model was named and none is the default here; give 'model': {_names(served)}.",
+            f"No model was named and none is the default here; {instead}.",
             status=422,
             param="model",
         )

@@ -30,6 +30,7 @@ from scoring.sync_metrics import sync_observe
 CLIENT_FAULTS: Final = {
     "too_long": "documents",
     "bad_limit": "max_tokens_per_doc",
+    "max_tokens_too_small": "truncate_prompt_tokens",
     "bad_dimensions": "dimensions",
     "unsupported_option": "long_documents",
     "remote_refused": "documents",
@@ -142,7 +143,7 @@ def scoring_run(
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
-    check_options(model, options)
+    options = options_for(model, options)
     call = SyncRequest(
         reply_key="",
         model_id=str(model.pk),
@@ -352,8 +353,28 @@ def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
     )
 
 
-def check_options(model: ScoringModel, options: SyncOptions) -> None:
-    """What the engine would pass over in silence."""
+def _limits_by_text(model: ScoringModel, options: SyncOptions) -> SyncOptions:
+    """For models that read texts one by one, the limit of a pair is the limit of each of its texts."""
+    if options.max_tokens is None or model.kind in (ModelKind.CROSS_ENCODER, ModelKind.GENERATIVE):
+        return options
+    if model.kind == ModelKind.LISTWISE:
+        raise AssayError(
+            "unsupported_option",
+            f"The model '{model.name}' ({model.kind}) reads many documents in one prompt, so that no pair has a limit "
+            "of its own. Leave truncate_prompt_tokens out, or give max_tokens_per_doc.",
+            status=422,
+            param="truncate_prompt_tokens",
+        )
+    return replace(
+        options,
+        max_tokens=None,
+        max_tokens_per_query=min(options.max_tokens, options.max_tokens_per_query or options.max_tokens),
+        max_tokens_per_document=min(options.max_tokens, options.max_tokens_per_document or options.max_tokens),
+    )
+
+
+def options_for(model: ScoringModel, options: SyncOptions) -> SyncOptions:
+    """The options as the model takes them. Raises AssayError 422 for what the engine would pass over in silence."""
     check_dimensions(model, options.dimensions)
     if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
         raise AssayError(
@@ -363,3 +384,4 @@ def check_options(model: ScoringModel, options: SyncOptions) -> None:
             status=422,
             param="use_activation",
         )
+    return _limits_by_text(model, options)

@@ -14,7 +14,7 @@ from assay.errors import AssayError
 from scoring.models import Document, DocumentSet, ScoringModel
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions, SyncRanking, SyncRequest
-from scoring.services.scoring import ScoredItem, ScoringAnswer, answer_keep, call_run, check_options, request_row
+from scoring.services.scoring import ScoredItem, ScoringAnswer, answer_keep, call_run, options_for, request_row
 from scoring.services.stage_plan import BM25, MAX_RETRIEVED
 from scoring.states import SetState
 
@@ -66,7 +66,7 @@ def set_rank(
     ``too_many_candidates``, 503 ``set_not_encoded`` while its encodings are made.
     """
     _check_set(document_set)
-    check_options(model, options)
+    options = options_for(model, options)
     positions = _positions(document_set, candidates.ids)
     count = len(positions) or document_set.counts["kept"]
     ranking = SyncRanking(

@@ -25,7 +25,7 @@ def scope_of(method: str, path: str) -> str:
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "admin" if method in WRITES else "models:read"
-    if path.startswith(("/api/v1/tokens", "/api/v1/audit-events")):
+    if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
     return "jobs" if path.startswith((*sets, "/api/v1/webhook")) else "score"
@@ -33,7 +33,9 @@ def scope_of(method: str, path: str) -> str:
 
 def address(path: str) -> str:
     return (
-        path.replace("{id}", str(uuid.uuid4()))
+        path.replace("/teams/{id}", "/teams/987654")
+        .replace("{username}", "nobody")
+        .replace("{id}", str(uuid.uuid4()))
         .replace("{name}", "nobody")
         .replace("{public_id}", "nobody")
         .replace("{file_id}", "x")

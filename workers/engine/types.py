@@ -84,6 +84,7 @@ def _name_choices(given: Any, **choices: type[StrEnum]) -> None:
 class ScoringOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
+    max_tokens: int | None = None  # of a whole pair, its template included: cross-encoders and generative models
     truncation: Truncation = Truncation.DOCUMENT
     instruction: str = ""  # cross-encoders, listwise and prompted encoders that take one; else refused
     use_activation: bool = True  # cross-encoders; False: the score is the raw logit

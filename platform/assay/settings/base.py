@@ -60,6 +60,7 @@ SYNC_TIMEOUT_MS = env.integer("SYNC_TIMEOUT_MS", 30_000, minimum=10)
 SYNC_TIMEOUT_MAX_MS = env.integer("SYNC_TIMEOUT_MAX_MS", 120_000, minimum=SYNC_TIMEOUT_MS)
 COLD_WAIT_SECONDS = env.integer("COLD_WAIT_SECONDS", 120, minimum=1, maximum=600)
 COLD_WAITERS = env.integer("COLD_WAITERS", 64, minimum=1)  # requests that may wait for one model at once
+WORKER_RETURN_SECONDS = env.integer("WORKER_RETURN_SECONDS", 30, maximum=600)
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
