@@ -18,12 +18,14 @@ from workers.host import Host
 from workers.remote.engine import EngineWithRemotes
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition") -> None:
-    """Return once ``condition()`` is true; an AssertionError after ``seconds``."""
+def wait_for(
+    condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition", every: float = 0.05
+) -> None:
+    """Return once ``condition()`` is true, asked ``every`` so many seconds; an AssertionError after ``seconds``."""
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, f"{what} did not come true within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 @dataclass

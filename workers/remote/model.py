@@ -185,7 +185,7 @@ class RemoteModel:
             raise EngineError("no_instruction", f"{who} has no place for an instruction. Write it into the query.")
         if options.dimensions is not None:
             raise EngineError("bad_dimensions", f"{who} is not asked for shorter vectors. Leave dimensions out.")
-        if options.max_tokens_per_query is not None or options.max_tokens_per_document is not None:
+        if any((options.max_tokens_per_query, options.max_tokens_per_document, options.max_tokens)):
             raise EngineError("bad_limit", f"{who} cuts texts by its own limits. Leave the limits out.")
         plain = ScoringOptions()
         if (options.long_documents, options.truncation) != (LongDocuments.TRUNCATE, Truncation.DOCUMENT) or (
