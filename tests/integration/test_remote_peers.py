@@ -73,7 +73,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (folder / name).write_text(json.dumps(content))
     for folder in made.values():  # by the name that older releases of transformers, such as infinity's, know too
         config = json.loads((folder / "tokenizer_config.json").read_text())
-        told = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}
+        told = {**config, "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 128}
         (folder / "tokenizer_config.json").write_text(json.dumps(told))
     return made
 
