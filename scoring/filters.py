@@ -8,6 +8,7 @@ from typing import Any, Final
 import django_filters as filters
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
+from django.forms import IntegerField
 from django_filters.fields import IsoDateTimeField
 
 from accounts.models import ApiToken
@@ -33,6 +34,10 @@ class MomentField(IsoDateTimeField):
 
 class MomentFilter(filters.IsoDateTimeFilter):
     field_class = MomentField
+
+
+class WholeNumberFilter(filters.NumberFilter):
+    field_class = IntegerField
 
 
 class CreatedFilter(filters.FilterSet):
@@ -79,7 +84,7 @@ class TextFilter(filters.FilterSet):
 class JudgementFilter(filters.FilterSet):
     query_id = filters.CharFilter(label="Id of the query")
     document_id = filters.CharFilter(label="Id of the document")
-    grade = filters.NumberFilter(label="Grade")
+    grade = WholeNumberFilter(label="Grade")
 
 
 class RunFilter(filters.FilterSet):
@@ -96,7 +101,7 @@ class ModelFilter(CreatedFilter):
 class ScoreRequestFilter(CreatedFilter):
     model = filters.CharFilter("model_name", label="Name of the model")
     endpoint = filters.CharFilter(label="Endpoint, such as /v1/rerank")
-    status_code = filters.NumberFilter(label="HTTP status of the answer")
+    status_code = WholeNumberFilter(label="HTTP status of the answer")
 
 
 class WorkerFilter(filters.FilterSet):

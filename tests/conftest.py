@@ -16,8 +16,11 @@ from rest_framework.test import APIClient
 from accounts.models import Membership, Team
 from accounts.scopes import ALL_SCOPES, Role
 from accounts.services import team_default, token_create
+from assay.kept import Kept
 
 pytest_plugins = ["tests.stack"]
+
+Kept.seconds = 0.0  # in this process tests change rows and ask again at once
 
 # The platform's tests, which mostly wait, begin beside the engine's, which never do. Short files come last, so that all
 # processes end together.

@@ -70,9 +70,11 @@ class StrictFilterBackend(DjangoFilterBackend):
         if filterset is None:
             return queryset
         for name, field in filterset.form.fields.items():
-            given = request.query_params.get(name, "")
-            if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
-                raise _refused(name, field, given, "invalid")  # to Django it would be neither, and list everything
+            given = request.query_params.get(name)
+            nothing = given == "" and type(field) is not forms.CharField
+            neither = isinstance(field, forms.NullBooleanField) and (given or "true").lower() not in ("true", "false")
+            if nothing or neither:
+                raise _refused(name, field, given, "invalid")  # Django would take it for nothing, and list everything
         for name, (fault, *_) in filterset.form.errors.as_data().items():
             given = (fault.params or {}).get("value", request.query_params[name])  # of several the one at fault
             raise _refused(name, filterset.form.fields[name], given, fault.code or "invalid")
@@ -91,7 +93,7 @@ class ResourceViewSet(GenericViewSet[Any]):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if not self.takes_query():
+        if self.action is not None and not self.takes_query():  # without an action the method itself is refused
             refuse_unknown(request, ())
 
     def takes_query(self) -> bool:
@@ -121,7 +123,7 @@ class ResourceViewSet(GenericViewSet[Any]):
         return self.get_paginated_response(serializer(page, many=True).data)
 
 
-def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str, noun: str) -> Any:
+def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str | None, noun: str) -> Any:
     """The team's set that a field names. Raises AssayError 404: another team's is not found."""
     found = model.objects.for_team(principal.team).filter(pk=pk).first()
     if found is None:

@@ -17,7 +17,7 @@ from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
 
 from assay.api.parsers import parse_json
-from assay.api.serializers import StrictSerializer, TextField
+from assay.api.serializers import FlagField, StrictSerializer, TextField
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
 
@@ -109,12 +109,8 @@ class PreviewUploadSerializer(StrictSerializer):
 
 class UploadSerializer(PreviewUploadSerializer):
     name = TextField(required=False, help_text="Absent: the file's name")
-    keep_good_rows = serializers.BooleanField(
-        default=False, help_text="Leave bad rows out instead of refusing the file"
-    )
-    use_existing = serializers.BooleanField(
-        default=False, help_text="If the same file is there already, answer with its set"
-    )
+    keep_good_rows = FlagField(default=False, help_text="Leave bad rows out instead of refusing the file")
+    use_existing = FlagField(default=False, help_text="If the same file is there already, answer with its set")
 
 
 UPLOAD_PARAMETERS: Final = (

@@ -95,7 +95,10 @@ def test_a_job_refusal_says_what_to_give_instead(
         ("/jobs?state=nosuch", "state", "'state' is 'nosuch'; give scheduled, queued, running"),
         ("/jobs?document_set=nosuch", "document_set", "'document_set' is 'nosuch'; give an id such as"),
         ("/jobs?created_after=soon", "created_after", "'created_after' is 'soon'; give a moment with its time zone"),
-        ("/score-requests?status_code=ok", "status_code", "'status_code' is 'ok'; give a number."),
+        ("/score-requests?status_code=ok", "status_code", "'status_code' is 'ok'; give a whole number."),
+        ("/score-requests?status_code=0.5", "status_code", "'status_code' is '0.5'; give a whole number."),
+        ("/jobs?query_set=", "query_set", "'query_set' is empty; give an id such as"),
+        ("/jobs/{job}/results?texts=1", "texts", "'texts' is '1'; give true or false."),
         ("/jobs/{job}/events?problems=maybe", "problems", "'problems' is 'maybe'; give true or false."),
         ("/jobs/{job}?stat=1", "stat", "Unknown query parameter 'stat'; the valid ones are: none."),
         ("/models/late?full=1", "full", "Unknown query parameter 'full'"),
@@ -138,5 +141,6 @@ def test_a_long_name_is_not_echoed_whole(api: APIClient, model: ScoringModel) ->
 def test_other_methods_and_media_types_name_the_right_ones(api: APIClient) -> None:
     method = api.delete("/rerank").json()["error"]["message"]
     media = api.post("/rerank", "q=a", content_type="application/x-www-form-urlencoded").json()["error"]["message"]
+    assert api.generic("TRACE", "/api/v1/jobs?unknown=1").status_code == 405
     assert method == "DELETE is not answered here; use POST."
     assert "application/x-www-form-urlencoded" in media and media.endswith("send application/json.")

@@ -81,13 +81,14 @@ class TaskRunner(ABC):
     def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
         """Refuse what is no text or what this kind of model cannot do, else the estimate."""
         _refuse_other_than_texts(request)
+        ahead = isinstance(request, EncodingRequest) or (isinstance(request, ScoringRequest) and request.packed)
+        if ahead and not self.keeps_encodings:
+            raise EngineError(
+                "unsupported_task",
+                f"The model '{self.info.name}' ({self.info.kind}) reads a document together with its query, so "
+                "nothing can be encoded ahead. Score the pairs.",
+            )
         if isinstance(request, EncodingRequest):
-            if not self.keeps_encodings:
-                raise EngineError(
-                    "unsupported_task",
-                    f"The model '{self.info.name}' ({self.info.kind}) reads a document together with its query, so "
-                    "nothing can be encoded ahead. Score the pairs.",
-                )
             return self.estimate_texts(request.documents)
         if isinstance(request, PoolingRequest):
             if request.task not in self.tasks:

@@ -21,7 +21,8 @@ class StrictSerializer(serializers.Serializer[Any]):
     aliases: ClassVar[Mapping[str, str]] = {}
 
     def run_validation(self, data: Any = empty) -> Any:
-        if data is not empty and data is not None and not isinstance(data, Mapping):
+        may_be_null = self.allow_null or self.parent is not None  # of a field, null is told by the field's own name
+        if data is not empty and not isinstance(data, Mapping) and not (data is None and may_be_null):
             message = f"{shown(data).capitalize()} was given; give {wanted(self)}."
             raise serializers.ValidationError({"non_field_errors": [message]}, code="invalid")
         return super().run_validation(data)
@@ -81,6 +82,14 @@ class StrictBooleanField(serializers.BooleanField):
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
+
+
+class FlagField(serializers.BooleanField):
+    """true or false where everything is text: in a form or in a query parameter. "1", "yes" and "" are neither."""
+
+    TRUE_VALUES: ClassVar = {"true", "True", True}
+    FALSE_VALUES: ClassVar = {"false", "False", False}
+    NULL_VALUES: ClassVar = set()
 
 
 class TextField(serializers.CharField):

@@ -34,6 +34,7 @@ MODEL_ROOTS = env.folders("MODEL_ROOTS")
 WORKER_THREADS = env.integer("WORKER_THREADS", 16, minimum=2, maximum=256)
 ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as there are cores
 DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
+PACKED_SET_BYTES = env.integer("PACKED_SET_BYTES", 1 << 30)
 DISK_CACHE_BYTES = env.integer("DISK_CACHE_BYTES", 0)  # 0: nothing of a document stays on the disk
 CACHE_DTYPE = env.choice("CACHE_DTYPE", "model", pattern="model|float16|int8", valid="model, float16 or int8")
 BM25_INDEX_BYTES = env.integer("BM25_INDEX_BYTES", 8 << 30)
@@ -218,6 +219,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "scoring.api.links.links_add",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "TextRoleEnum": ["query", "document"],
         "CohereInputTypeEnum": ["search_query", "search_document"],
