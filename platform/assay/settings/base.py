@@ -74,7 +74,8 @@ WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS")
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",  # before the administration, whose templates it replaces
+    "assay.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.humanize",
@@ -144,6 +145,16 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 FORM_RENDERER = "django.forms.renderers.DjangoTemplates"
+# The administration's theme. Its colours are in a file, as a style in the page would break the security policy.
+UNFOLD = {
+    "SITE_TITLE": "Assay",
+    "SITE_HEADER": "Assay administration",
+    "SITE_URL": "/",
+    "SITE_SYMBOL": "balance",
+    "STYLES": ["/static/admin-theme.css"],
+    "SCRIPTS": ["/static/admin.js"],
+    "SIDEBAR": {"show_search": True, "show_all_applications": True},
+}
 DJANGO_TABLES2_TEMPLATE = "components/table.html"
 
 STATIC_URL = "/static/"
