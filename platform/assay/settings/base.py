@@ -31,6 +31,12 @@ TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-F
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
 MODEL_ROOTS = env.folders("MODEL_ROOTS")
+MODEL_HUB_URL = env.choice(
+    "MODEL_HUB_URL",
+    "https://huggingface.co",
+    pattern=r"https?://[\w.-]+(:\d{1,5})?",
+    valid="https://huggingface.co or such",
+)
 WORKER_THREADS = env.integer("WORKER_THREADS", 16, minimum=2, maximum=256)
 ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as there are cores
 DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
@@ -69,6 +75,8 @@ OUTGOING_ALLOWED_HOSTS = env.hosts("OUTGOING_ALLOWED_HOSTS")
 OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
 REMOTE_CREDENTIALS = env.credentials("REMOTE_CREDENTIALS")
 WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
+
+SNAPSHOT_SECONDS = 2.0  # so long a web process shows all tabs the same reading of what renews itself
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False

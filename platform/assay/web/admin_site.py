@@ -10,8 +10,8 @@ from csp.decorators import csp_update
 from django.http import HttpRequest, HttpResponse
 from unfold.sites import UnfoldAdminSite
 
-# The theme's menus are written in Alpine, whose attributes are evaluated as JavaScript and set style attributes. Scripts
-# still come from our own files only, and no style element of a page counts.
+# The theme's menus are written in Alpine, whose attributes are evaluated as JavaScript and set style attributes. Still
+# scripts come from our own files only, and no style element of a page counts.
 POLICY: Final = {"script-src": [UNSAFE_EVAL], "style-src-attr": [UNSAFE_INLINE]}
 
 
