@@ -46,11 +46,12 @@ def inspection_ask(*, principal: Principal, source: str, gguf_file: str = "") ->
         if not HUB_SOURCE.fullmatch(source) or ".." in source:
             message = f"'source' is '{source[:80]}'; give hub:<owner>/<name>@<revision>, such as a commit or a tag."
             raise _refused("invalid_source", message)
-        if not settings.MODEL_ROOTS:
+        if not settings.MODEL_HUB_URL or not settings.MODEL_ROOTS:
+            missing = "MODEL_ROOTS, below which it is kept," if settings.MODEL_HUB_URL else "MODEL_HUB_URL"
             raise _refused(
                 "invalid_source",
-                "A model from the hub is kept below the first of MODEL_ROOTS, and none is set; set it and start again, "
-                "or give package:<distribution>/<folder in it>.",
+                f"A model is downloaded only where the operator allowed it, and {missing} is not set here. Have it set, "
+                "or give the path of a folder below MODEL_ROOTS, or package:<distribution>/<folder in it>.",
             )
     errand = Errand(kind=ErrandKind.INSPECTION, given={"source": source, "gguf_file": gguf_file.strip()})
     return _asked(errand, principal, verb="model.inspection_requested", detail={"source": source})

@@ -32,10 +32,7 @@ TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-F
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
 MODEL_ROOTS = env.folders("MODEL_ROOTS")
 MODEL_HUB_URL = env.choice(
-    "MODEL_HUB_URL",
-    "https://huggingface.co",
-    pattern=r"https?://[\w.-]+(:\d{1,5})?",
-    valid="https://huggingface.co or such",
+    "MODEL_HUB_URL", "", pattern=r"(https?://[\w.-]+(:\d{1,5})?)?", valid="an address such as https://huggingface.co"
 )
 WORKER_THREADS = env.integer("WORKER_THREADS", 16, minimum=2, maximum=256)
 ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as there are cores
