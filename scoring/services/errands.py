@@ -50,7 +50,7 @@ def inspection_ask(*, principal: Principal, source: str, gguf_file: str = "") ->
             missing = "MODEL_ROOTS, below which it is kept," if settings.MODEL_HUB_URL else "MODEL_HUB_URL"
             raise _refused(
                 "invalid_source",
-                f"A model is downloaded only where the operator allowed it, and {missing} is not set here. Have it set, "
+                f"A model is downloaded only where the operator allows it, and {missing} is not set here. Have it set, "
                 "or give the path of a folder below MODEL_ROOTS, or package:<distribution>/<folder in it>.",
             )
     errand = Errand(kind=ErrandKind.INSPECTION, given={"source": source, "gguf_file": gguf_file.strip()})
