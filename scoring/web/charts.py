@@ -71,4 +71,8 @@ def line_chart(
         y = HEIGHT - (HEIGHT - 4) * (value / top if top else 0.0) - 2
         lines[-1].append(f"{x:.1f},{y:.1f}")
         before = at
+    for line in lines:
+        if len(line) == 1:  # a point alone would not be seen
+            x, _, y = line[0].partition(",")
+            line.append(f"{float(x) + 3:.1f},{y}")
     return LineChart(title, unit, [" ".join(line) for line in lines], top, known[-1][1], first, last)

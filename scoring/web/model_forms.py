@@ -14,6 +14,12 @@ from scoring.services.registry import model_check
 
 # Of a model that is registered: those that change its scores, and so send it back to its self-test, come first.
 CHANGED_HERE: Final = ("dtype", "device", "max_length", "template", "labels", "positive_class", "weights", "is_default")
+OF_ONE_KIND: Final = {
+    "template": ModelKind.GENERATIVE,
+    "labels": ModelKind.GENERATIVE,
+    "positive_class": ModelKind.CROSS_ENCODER,
+    "weights": ModelKind.HYBRID,
+}
 REMOTE: Final = ("engine", "endpoint", "remote_model", "credential")
 
 
@@ -42,6 +48,16 @@ class ModelForm(forms.ModelForm[ScoringModel]):
 
     def refused(self, refusal: AssayError) -> None:
         self.add_error(refusal.param if refusal.param in self.fields else None, refusal.message)
+
+
+class SettingsForm(ModelForm):
+    """Of a registered model: without what belongs to other kinds."""
+
+    def __init__(self, *args: Any, instance: ScoringModel, **kwargs: Any) -> None:
+        super().__init__(*args, instance=instance, **kwargs)
+        for name, kind in OF_ONE_KIND.items():
+            if instance.kind != kind:
+                del self.fields[name]
 
 
 class RegisterForm(ModelForm):

@@ -28,7 +28,7 @@ from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.web.actions import ActionView
 from scoring.web.charts import line_chart
-from scoring.web.model_forms import BenchmarkForm, ModelForm, PlacingForm
+from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
 
 LOG_SHOWN: Final = 20
 BENCHMARKS_SHOWN: Final = 10
@@ -85,7 +85,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             has_maxsim=model.has_maxsim,
             outlook=None if model.ready_count else placement_outlook(model),
             placing=PlacingForm(instance=model, auto_id="placing_%s"),
-            settings=ModelForm(instance=model, auto_id="settings_%s"),
+            settings=SettingsForm(instance=model, auto_id="settings_%s"),
             benchmark=BenchmarkForm(auto_id="benchmark_%s"),
             benchmarks=Errand.objects.filter(model=model)
             .select_related("worker")
@@ -172,7 +172,7 @@ class ModelSettingsView(OfModelView):
     def act(self) -> str:
         model = model_or_404(self.kwargs["name"])
         before = model.state
-        model_change(principal=self.principal, model=model, **checked(ModelForm(self.request.POST)))
+        model_change(principal=self.principal, model=model, **checked(SettingsForm(self.request.POST, instance=model)))
         if model.state != before:
             return f"“{model.name}” waits for a new self-test, as what decides its scores was changed."
         return f"The settings of “{model.name}” are saved."

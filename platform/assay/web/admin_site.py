@@ -24,4 +24,6 @@ class AdminSite(UnfoldAdminSite):
         return csp_update(POLICY)(super().admin_view(view, cacheable))
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return csp_update(POLICY)(super().login)(request, extra_context)
+        login: Any = csp_update(POLICY)(super().login)
+        response: HttpResponse = login(request, extra_context)
+        return response
