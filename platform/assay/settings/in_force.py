@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -34,13 +33,9 @@ def _plain(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
-        case int():
-            return f"{value:,}"
         case list() | tuple():
             return ", ".join(map(str, value)) or "none"
         case None | "":
             return "none"
-        case Path():
-            return str(value)
         case _:
             return str(value)
