@@ -19,7 +19,7 @@ from workers.engine.model_types import ModelKind, ModelSpec
 from workers.engine.types import Priority, ScoringRequest
 from workers.hub import HubError, hub_download
 from workers.loop import Loop
-from workers.sources import SourceError, source_folder
+from workers.sources import PACKAGE, SourceError, source_folder
 
 if TYPE_CHECKING:  # importing it brings torch in
     from workers.engine import Engine
@@ -71,7 +71,7 @@ class Errands:
             **asdict(facts),
             "source": str(folder) if source.startswith(HUB) else source,
             "gguf_file": gguf_file,
-            "name": folder.name,
+            "name": source.removeprefix(PACKAGE).partition("/")[0] if source.startswith(PACKAGE) else folder.name,
         }
         try:
             spec = ModelSpec(name="inspected", folder=folder, kind=ModelKind(facts.kind), gguf_file=gguf_file or None)
