@@ -73,6 +73,6 @@ def line_chart(
         before = at
     for line in lines:
         if len(line) == 1:  # a point alone would not be seen
-            x, _, y = line[0].partition(",")
-            line.append(f"{float(x) + 3:.1f},{y}")
+            left, _, height = line[0].partition(",")
+            line.append(f"{float(left) + 3:.1f},{height}")
     return LineChart(title, unit, [" ".join(line) for line in lines], top, known[-1][1], first, last)

@@ -13,7 +13,16 @@ from scoring.services import errands
 from scoring.services.registry import model_check
 
 # Of a model that is registered: those that change its scores, and so send it back to its self-test, come first.
-CHANGED_HERE: Final = ("dtype", "device", "max_length", "template", "labels", "positive_class", "weights", "is_default")
+CHANGED_HERE: Final[tuple[str, ...]] = (
+    "dtype",
+    "device",
+    "max_length",
+    "template",
+    "labels",
+    "positive_class",
+    "weights",
+    "is_default",
+)
 OF_ONE_KIND: Final = {
     "template": ModelKind.GENERATIVE,
     "labels": ModelKind.GENERATIVE,
@@ -28,7 +37,7 @@ class ModelForm(forms.ModelForm[ScoringModel]):
 
     class Meta:
         model = ScoringModel
-        fields = CHANGED_HERE
+        fields: ClassVar[tuple[str, ...]] = CHANGED_HERE
         labels: ClassVar = {"max_length": "Text limit, in tokens", "is_default": "Default of its kind"}
         help_texts: ClassVar = {"source": "a folder below one of MODEL_ROOTS, or package:DISTRIBUTION/FOLDER-IN-IT"}
         widgets: ClassVar = {
@@ -53,16 +62,18 @@ class ModelForm(forms.ModelForm[ScoringModel]):
 class SettingsForm(ModelForm):
     """Of a registered model: without what belongs to other kinds."""
 
-    def __init__(self, *args: Any, instance: ScoringModel, **kwargs: Any) -> None:
-        super().__init__(*args, instance=instance, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         for name, kind in OF_ONE_KIND.items():
-            if instance.kind != kind:
+            if self.instance.kind != kind:
                 del self.fields[name]
 
 
 class RegisterForm(ModelForm):
     class Meta(ModelForm.Meta):
-        fields = ("name", "kind", "source", "gguf_file", *CHANGED_HERE, "self_test_mode", "gpu_maxsim", *REMOTE)
+        fields: ClassVar[tuple[str, ...]] = (
+            "name", "kind", "source", "gguf_file", *CHANGED_HERE, "self_test_mode", "gpu_maxsim", *REMOTE,
+        )  # fmt: skip
 
     def clean(self) -> dict[str, Any] | None:
         data = super().clean()

@@ -111,7 +111,7 @@ class WebhookDetailView(PrincipalMixin, SingleTableMixin, FilterView):
             except AssayError as refusal:
                 messages.error(request, refusal.message)
         else:
-            messages.error(request, " ".join(error for errors in form.errors.values() for error in errors))
+            messages.error(request, " ".join(str(error) for errors in form.errors.values() for error in errors))
         return redirect("web:webhook_detail", pk=webhook.pk)
 
 
