@@ -105,7 +105,8 @@ def memory_charts(model: ScoringModel) -> list[Any]:
 def tested_pairs(model: ScoringModel) -> list[tuple[dict[str, str], float | None]]:
     """The self-test's pairs with their scores; older reports hold the scores alone."""
     report = model.self_test_report or {}
-    return list(zip_longest(report.get("pairs", []), report.get("golden_scores", []), fillvalue=None))
+    pairs, scores = report.get("pairs") or [], report.get("golden_scores") or []
+    return list(zip_longest(pairs, scores))
 
 
 def model_log(model: ScoringModel) -> list[LogEntry]:
