@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from enum import StrEnum
 from typing import BinaryIO, Final
 
@@ -18,9 +19,8 @@ SIGNATURES: Final = {
     b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
     b"\x7fELF": "a program",
     b"SQLite format 3": "an SQLite database",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
 }
+UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Format(StrEnum):
@@ -45,6 +45,8 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
     file.seek(0)
     head = file.read(SNIFF_BYTES)
     file.seek(0)
+    if head.startswith(UTF16_MARKS):
+        head = head.decode("utf-16", "ignore").encode("utf-8", "ignore")
     if not head.removeprefix(b"\xef\xbb\xbf").strip():
         raise FileProblem("The file is empty. Give a CSV, TSV or JSON-lines file with at least one row.")
     for signature, name in SIGNATURES.items():
@@ -57,13 +59,27 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
             f"The file is binary ({controls:,} control characters in its first {len(head):,} bytes). "
             "Give a CSV, TSV or JSON-lines file in UTF-8."
         )
-    first = next(line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
+    lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
+    first = lines[0]
     if first.lstrip().startswith(b"{"):
         return Format.JSONL
-    if trec is not None and (found := _trec_format(first)) is not None:
-        if found is not trec:
-            raise FileProblem(f"The file is {TREC_NAMES[found]}; give {TREC_NAMES[trec]}, or upload it as what it is.")
-        return found
+    if (found := _trec_format(first)) is not None:
+        if found is not trec and (trec is not None or all(map(_trec_format, lines[:2]))):
+            instead = TREC_NAMES[trec] if trec is not None else "a CSV, TSV or JSON-lines file"
+            raise FileProblem(f"The file is {TREC_NAMES[found]}; give {instead}, or upload it as what it is.")
+        return found if trec is not None else _delimited(first)
+    return _delimited(first)
+
+
+def text_encoding(file: BinaryIO) -> str:
+    """UTF-16 if ``file``, which is rewound, begins with its mark; else UTF-8."""
+    file.seek(0)
+    mark = file.read(2)
+    file.seek(0)
+    return "utf-16" if mark in UTF16_MARKS else "utf-8-sig"
+
+
+def _delimited(first: bytes) -> Format:
     return Format.TSV if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")) else Format.CSV
 
 

@@ -7,10 +7,11 @@ import io
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from scoring.ingest.formats import TREC_NAMES, Format
+from scoring.ingest.formats import TREC_NAMES, Format, text_encoding
 from scoring.ingest.rows import FileProblem, Row, values_problem
 
 MAX_RECORD_CHARACTERS: Final = 16_777_216
@@ -26,9 +27,10 @@ csv.field_size_limit(MAX_RECORD_CHARACTERS)
 
 def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
     """Every record of ``file`` from its start, in order. Raises FileProblem when the structure itself is lost."""
-    file.seek(0)
+    encoding = text_encoding(file)
     # A byte that is not UTF-8 becomes a lone surrogate, which `values_problem` then reports with its row.
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    errors = "strict" if encoding == "utf-16" else "surrogateescape"
+    text = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="")
     try:
         match file_format:
             case Format.CSV | Format.TSV:
@@ -37,6 +39,8 @@ def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
                 yield from _json_lines(text)
             case Format.TREC_QRELS | Format.TREC_RUN:
                 yield from _trec(text, file_format)
+    except UnicodeDecodeError as error:
+        raise FileProblem(f"The file begins as UTF-16 and is none ({error.reason}). Save it as UTF-8.") from error
     finally:
         text.detach()
 
@@ -91,7 +95,7 @@ def _header(cells: list[str]) -> list[str]:
 
 
 def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
-    decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+    decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_once_each).decode
     for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
             continue
@@ -130,6 +134,14 @@ def _finite(digits: str) -> float:
     if math.isinf(number := float(digits)):
         raise ValueError(f"the number {digits[:40]} is larger than a 64-bit float can hold")
     return number
+
+
+def _once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    given = dict(members)
+    if len(given) < len(members):
+        name = next(name for name, count in Counter(name for name, _ in members).items() if count > 1)
+        raise ValueError(f"{name[:80]!r} is given twice")
+    return given
 
 
 def _refuse_constant(name: str) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.http import Http404
-from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
+from scoring.web.filtered import FilteredListView
 from scoring.web.tables import JobTable
 
 
@@ -23,16 +22,11 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(PrincipalMixin, SingleTableMixin, FilterView):
+class JobListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_class = JobTable
     filterset_class = JobFilter
     template_name = "jobs/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         return jobs_of(self.principal)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_empty = not self.request.GET and not self.object_list
-        return super().get_context_data(is_empty=is_empty, **kwargs)

@@ -8,8 +8,6 @@ from django.core.paginator import Paginator
 from django.http import Http404
 from django.urls import reverse
 from django.views.generic import DetailView
-from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
@@ -19,6 +17,7 @@ from scoring.selectors.sets import set_jobs, set_rows, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
+from scoring.web.filtered import FilteredListView
 from scoring.web.set_kinds import SetKind
 from scoring.web.tables import SetTable
 
@@ -33,23 +32,20 @@ def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     return uploaded
 
 
-class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
+class SetListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_class = SetTable
     filterset_class = UploadedSetFilter
     template_name = "sets/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         return sets_of(self.principal, self.kwargs["kind"].model)
 
     def get_table_kwargs(self) -> dict[str, Any]:
-        return {"exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
+        return {**super().get_table_kwargs(), "exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        kind: SetKind = self.kwargs["kind"]
-        is_empty = not self.request.GET and not self.object_list
-        return super().get_context_data(kind=kind, is_empty=is_empty, **kwargs)
+        return super().get_context_data(kind=self.kwargs["kind"], **kwargs)
 
 
 class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
