@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
-
 from accounts.scopes import Scope
-from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.filters import AuditEventFilter
 from scoring.web.admin_tables import AuditTable
+from scoring.web.filtered import FilteredListView
 
 SHOWN: tuple[str, ...] = ("actor", "verb", "target_id", "at_or_after", "before")
 
 
-class AuditLogView(PrincipalMixin, SingleTableMixin, FilterView):
+class AuditLogView(FilteredListView):
     required_scope: ClassVar[str] = Scope.ADMIN
     table_class = AuditTable
     filterset_class = AuditEventFilter

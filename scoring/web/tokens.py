@@ -8,8 +8,6 @@ from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.generic import TemplateView
-from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.limits import Quota
 from accounts.models import ApiToken
@@ -23,6 +21,7 @@ from scoring.models import ScoringModel
 from scoring.selectors.tokens import tokens_of
 from scoring.web.actions import ActionView
 from scoring.web.admin_tables import TokenTable
+from scoring.web.filtered import FilteredListView
 from scoring.web.secrets_shown import shown_once
 
 CHECKED: tuple[str, ...] = ("scopes", "allowed_models")  # shown as boxes to tick
@@ -74,12 +73,11 @@ def token_or_404(view: PrincipalMixin) -> ApiToken:
     return token
 
 
-class TokenListView(PrincipalMixin, SingleTableMixin, FilterView):
+class TokenListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.ADMIN
     table_class = TokenTable
     filterset_class = TokenFilter
     template_name = "tokens/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         return tokens_of(self.principal.team)

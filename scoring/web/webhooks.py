@@ -11,8 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.generic import TemplateView
-from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin, SingleTableView
+from django_tables2 import SingleTableView
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
@@ -24,6 +23,7 @@ from scoring.services.webhooks import webhook_change, webhook_change_secret, web
 from scoring.states import DeliveryState
 from scoring.web.actions import ActionView
 from scoring.web.admin_tables import DeliveryTable, WebhookTable
+from scoring.web.filtered import FilteredListView
 from scoring.web.secrets_shown import shown_once
 
 DEEDS: Final = ("enable", "disable", "test", "delete")
@@ -84,12 +84,11 @@ class WebhookNewView(PrincipalMixin, TemplateView):
         return self.render_to_response(self.get_context_data(form=form), status=422)
 
 
-class WebhookDetailView(PrincipalMixin, SingleTableMixin, FilterView):
+class WebhookDetailView(FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_class = DeliveryTable
     filterset_class = WebhookDeliveryFilter
     template_name = "webhooks/detail.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         self.webhook = webhook_or_404(self)
