@@ -28,7 +28,10 @@ def commands(command: Any, name: str = "assay") -> Iterator[tuple[str, set[str]]
 def test_every_command_is_documented_with_its_options() -> None:
     """``--json`` is said to be everywhere, once."""
     documented = {
-        " ".join(word for word in command.split() if word.islower()): {"--json", *re.findall(r"`(--[a-z0-9-]+)`", options)}
+        " ".join(word for word in command.split() if word.islower()): {
+            "--json",
+            *re.findall(r"`(--[a-z0-9-]+)`", options),
+        }
         for command, options in re.findall(r"^\| `(assay [^`]*)` \|(.*)\|$", PAGE, re.MULTILINE)
     }
     assert documented == dict(commands(typer.main.get_command(app)))
