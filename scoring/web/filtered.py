@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django_filters import FilterSet
@@ -17,7 +17,7 @@ BESIDE: Final = ("page", "per_page", "sort")
 
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
-    filterset_class: ClassVar[type[FilterSet]]
+    filterset_class: type[FilterSet]
     paginate_by = 25
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
