@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-import httpx  # noqa: TID251 - for what the hub's own client raises
+import httpx2  # what the hub's own client asks with, and raises the errors of
 from django.conf import settings
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -45,7 +45,7 @@ def hub_download(source: str, *, progress: Callable[[int, int], None]) -> Path:
             progress(done, total)
     except HfHubHTTPError as error:
         raise HubError(f"{settings.MODEL_HUB_URL} does not give {name} at {revision}: {_first_line(error)}") from error
-    except (httpx.HTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (httpx2.HTTPError, LocalEntryNotFoundError, OSError) as error:
         raise HubError(
             f"{settings.MODEL_HUB_URL} cannot be reached from this worker ({_first_line(error)}). Put the model's "
             "folder below one of MODEL_ROOTS by another way and give its path, or name a mirror in MODEL_HUB_URL."
