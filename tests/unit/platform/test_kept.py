@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -18,7 +19,12 @@ def _hours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_value_is_read_once_until_somebody_needs_a_fresh_one() -> None:
     read: list[str] = []
-    words = Kept[str, int](lambda key: read.append(key) or len(read))
+
+    def note(key: str) -> int:
+        read.append(key)
+        return len(read)
+
+    words = Kept[str, int](note)
     assert (words.get("a"), words.get("a"), words.get("b")) == (1, 1, 2)
     assert (words.get("a", afresh=True), words.get("a")) == (3, 3)
     words.clear()
@@ -26,8 +32,8 @@ def test_a_value_is_read_once_until_somebody_needs_a_fresh_one() -> None:
 
 
 def test_a_value_that_is_too_old_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[None] = []
-    words = Kept[None, int](lambda key: read.append(key) or len(read))
+    numbers = count(1)
+    words = Kept[None, int](lambda _: next(numbers))
     monkeypatch.setattr(Kept, "seconds", 0.0)
     assert [words.get(None) for _ in range(3)] == [1, 2, 3]
 
@@ -40,7 +46,8 @@ def test_strangers_keys_do_not_fill_the_memory() -> None:
 
 
 def test_many_who_wait_for_a_read_that_fails_do_not_try_one_after_the_other() -> None:
-    began, go, reads = threading.Event(), threading.Event(), []
+    began, go = threading.Event(), threading.Event()
+    reads: list[None] = []
 
     def read(key: None) -> int:
         reads.append(key)
