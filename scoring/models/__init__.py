@@ -4,6 +4,7 @@ from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
+from scoring.models.errand import Errand, ErrandKind
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
@@ -12,6 +13,7 @@ from scoring.models.query_set import Query, QuerySet
 from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
 from scoring.models.run_set import RunEntry, RunSet
+from scoring.models.sample import ModelSample, WorkerSample
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
@@ -28,10 +30,13 @@ __all__ = [
     "ChunkReturn",
     "Document",
     "DocumentSet",
+    "Errand",
+    "ErrandKind",
     "Job",
     "JobLimit",
     "Judgement",
     "JudgementSet",
+    "ModelSample",
     "Placement",
     "Query",
     "QueryResult",
@@ -52,4 +57,5 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEvent",
     "Worker",
+    "WorkerSample",
 ]

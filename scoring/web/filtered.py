@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
+from django_filters import FilterSet
 from django_filters.views import FilterView
 from django_tables2 import SingleTableMixin
 
@@ -16,10 +17,11 @@ BESIDE: Final = ("page", "per_page", "sort")
 
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
+    filterset_class: type[FilterSet]
     paginate_by = 25
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        self.filterset = self.get_filterset(self.get_filterset_class())
+        self.filterset = self.get_filterset(self.filterset_class)
         known = sorted(self.filterset.filters)
         self.faults = [
             f"There is no filter '{shortened(name)}'; the filters are: {', '.join(known)}."
@@ -27,7 +29,8 @@ class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
             if name not in known and name not in BESIDE
         ]
         self.faults += [message for _, message, _ in faults_of(self.filterset)]
-        self.object_list = self.filterset.queryset.none() if self.faults else self.filterset.qs
+        rows = self.filterset.qs
+        self.object_list = rows.none() if self.faults else rows
         return self.render_to_response(self.get_context_data(filter=self.filterset, object_list=self.object_list))
 
     def get_table_kwargs(self) -> dict[str, Any]:
