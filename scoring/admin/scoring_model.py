@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
 from assay.api.principal import Principal, principal_of
 from assay.errors import AssayError
@@ -37,9 +38,9 @@ class ScoringModelForm(forms.ModelForm[ScoringModel]):
         # The admin shows help texts as HTML, in which <distribution> would be a tag.
         help_texts: ClassVar = {"source": "a folder below one of MODEL_ROOTS, or package:DISTRIBUTION/FOLDER-IN-IT"}
         widgets: ClassVar = {
-            "source": forms.TextInput(attrs={"class": "vLargeTextField"}),
-            "labels": forms.Textarea(attrs={"rows": 2}),
-            "weights": forms.Textarea(attrs={"rows": 1}),
+            "source": UnfoldAdminTextInputWidget(),
+            "labels": UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+            "weights": UnfoldAdminTextareaWidget(attrs={"rows": 1}),
         }
 
     def clean_labels(self) -> Any:

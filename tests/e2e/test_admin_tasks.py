@@ -32,7 +32,7 @@ def test_a_model_is_registered_and_its_switch_comes_into_force(visit: Visit, sta
     page.get_by_role("button", name="Look into it").click()
     expect(page.get_by_role("heading", name=re.compile("What .* found"))).to_be_visible(timeout=60_000)
     expect(page.get_by_label("Name", exact=True)).to_have_value(name)
-    page.get_by_label("Kind").select_option("late-interaction")
+    page.get_by_label("Kind", exact=True).select_option("late-interaction")
     page.get_by_text("Of certain kinds only, and the self-test").click()
     page.get_by_label("Self test mode").select_option("numbers")
     page.get_by_role("button", name="Register", exact=True).click()
