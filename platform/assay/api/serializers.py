@@ -118,9 +118,9 @@ class StrictBooleanField(serializers.BooleanField):
 class FlagField(serializers.BooleanField):
     """true or false where everything is text: in a form or in a query parameter. "1", "yes" and "" are neither."""
 
-    TRUE_VALUES: ClassVar = {"true", "True", True}
-    FALSE_VALUES: ClassVar = {"false", "False", False}
-    NULL_VALUES: ClassVar = set()
+    TRUE_VALUES = {"true", "True", True}  # noqa: RUF012 - as its base has them
+    FALSE_VALUES = {"false", "False", False}  # noqa: RUF012
+    NULL_VALUES = set()  # noqa: RUF012
 
 
 class TextField(serializers.CharField):
