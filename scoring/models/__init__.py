@@ -15,6 +15,7 @@ from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
+from scoring.models.table_choice import TableChoice
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
@@ -43,6 +44,7 @@ __all__ = [
     "ScoringModel",
     "Stage",
     "StageMethod",
+    "TableChoice",
     "Transition",
     "Upload",
     "Usage",

@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 from django.http import Http404
 from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
-from scoring.web.tables import JobTable
+from scoring.web.columns import ColumnsMixin
 
 
 def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
@@ -23,9 +22,9 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(PrincipalMixin, SingleTableMixin, FilterView):
+class JobListView(PrincipalMixin, ColumnsMixin, FilterView):
     required_scope: ClassVar[str] = Scope.JOBS
-    table_class = JobTable
+    table_name = "jobs"
     filterset_class = JobFilter
     template_name = "jobs/list.html"
     paginate_by = 25

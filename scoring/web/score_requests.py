@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 from django.http import Http404
 from django.views.generic import DetailView
 from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
-from scoring.web.tables import ScoreRequestTable
+from scoring.web.columns import ColumnsMixin
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class ResultRow:
     document: str | None
 
 
-class ScoreRequestListView(PrincipalMixin, SingleTableMixin, FilterView):
+class ScoreRequestListView(PrincipalMixin, ColumnsMixin, FilterView):
     required_scope: ClassVar[str] = Scope.SCORE
-    table_class = ScoreRequestTable
+    table_name = "score-requests"
     filterset_class = ScoreRequestFilter
     template_name = "requests/list.html"
     paginate_by = 25

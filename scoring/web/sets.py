@@ -9,7 +9,6 @@ from django.http import Http404
 from django.urls import reverse
 from django.views.generic import DetailView
 from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
@@ -19,8 +18,8 @@ from scoring.selectors.sets import set_jobs, set_rows, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
+from scoring.web.columns import ColumnsMixin
 from scoring.web.set_kinds import SetKind
-from scoring.web.tables import SetTable
 
 ROWS_PER_PAGE = 25
 JOBS_SHOWN = 20
@@ -33,9 +32,9 @@ def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     return uploaded
 
 
-class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
+class SetListView(PrincipalMixin, ColumnsMixin, FilterView):
     required_scope: ClassVar[str] = Scope.JOBS
-    table_class = SetTable
+    table_name = "sets"
     filterset_class = UploadedSetFilter
     template_name = "sets/list.html"
     paginate_by = 25
@@ -43,8 +42,8 @@ class SetListView(PrincipalMixin, SingleTableMixin, FilterView):
     def get_queryset(self) -> Any:
         return sets_of(self.principal, self.kwargs["kind"].model)
 
-    def get_table_kwargs(self) -> dict[str, Any]:
-        return {"exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
+    def hidden_columns(self) -> tuple[str, ...]:
+        return () if self.kwargs["kind"].job_field else ("job_count",)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         kind: SetKind = self.kwargs["kind"]
