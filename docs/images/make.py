@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
@@ -161,12 +162,16 @@ def main(wanted: list[str]) -> int:
         context = browser.new_context(base_url=f"http://127.0.0.1:{PORT}")
         page = context.new_page()
         page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
         page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)
         page.goto(login)
         photograph(page, "home-empty", at("/"), complaints)
         prepare(page)
         for name, show in chosen.items():
-            photograph(page, name, show, complaints)
+            try:
+                photograph(page, name, show, complaints)
+            except (AssertionError, PlaywrightError) as error:
+                complaints.append(f"{name}: {error}")
         browser.close()
     return 1 if complaints else 0
 

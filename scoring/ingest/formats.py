@@ -14,23 +14,39 @@ SIGNATURES: Final = {
     b"%PDF": "a PDF",
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
-    b"PAR1": "a Parquet file",
     b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
     b"\x7fELF": "a program",
     b"SQLite format 3": "an SQLite database",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
 }
+PARQUET_SIGNATURE: Final = b"PAR1"
+HEADER_CHARACTERS: Final = 60  # a longer cell is no column's name
+LINES_LOOKED_AT: Final = 40
 
 
 class Format(StrEnum):
     CSV = "csv"
     TSV = "tsv"
     JSONL = "jsonl"
+    PARQUET = "parquet"
+    TEXT = "text"
+    TREC_TEXT = "trec-text"
     TREC_QRELS = "trec-qrels"
     TREC_RUN = "trec-run"
 
 
+# As pages say what was recognised.
+FORMAT_NAMES: Final = {
+    Format.CSV: "CSV, a table with commas or semicolons",
+    Format.TSV: "TSV, a table with tabs",
+    Format.JSONL: "JSON lines, one object per line",
+    Format.PARQUET: "Parquet, a table with types",
+    Format.TEXT: "plain text, one entry per line",
+    Format.TREC_TEXT: "a TREC collection, documents between <DOC> and </DOC>",
+    Format.TREC_QRELS: "TREC judgements, four fields per line",
+    Format.TREC_RUN: "a TREC run, six fields per line",
+}
 TREC_NAMES: Final = {
     Format.TREC_QRELS: "TREC judgements (query, 0, document, grade)",
     Format.TREC_RUN: "a TREC run (query, Q0, document, rank, score, tag)",
@@ -46,16 +62,20 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
     head = file.read(SNIFF_BYTES)
     file.seek(0)
     if not head.removeprefix(b"\xef\xbb\xbf").strip():
-        raise FileProblem("The file is empty. Give a CSV, TSV or JSON-lines file with at least one row.")
+        raise FileProblem("The file is empty. Give a CSV, TSV, JSON-lines, Parquet or text file with at least one row.")
+    if head.startswith(PARQUET_SIGNATURE):
+        return Format.PARQUET
     for signature, name in SIGNATURES.items():
         if head.startswith(signature):
-            raise FileProblem(f"The file is {name}, not text. Give a CSV, TSV or JSON-lines file in UTF-8.")
+            raise FileProblem(
+                f"The file is {name}, not text. Give a CSV, TSV, JSON-lines, Parquet or text file in UTF-8."
+            )
     # Text has hardly any control characters; one stray NUL in a cell is a row's problem, not the file's.
     controls = sum(byte < 9 or 13 < byte < 32 for byte in head)
     if controls > max(8, len(head) // 20):
         raise FileProblem(
             f"The file is binary ({controls:,} control characters in its first {len(head):,} bytes). "
-            "Give a CSV, TSV or JSON-lines file in UTF-8."
+            "Give a CSV, TSV, JSON-lines, Parquet or text file in UTF-8."
         )
     first = next(line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
     if first.lstrip().startswith(b"{"):
@@ -64,7 +84,27 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
         if found is not trec:
             raise FileProblem(f"The file is {TREC_NAMES[found]}; give {TREC_NAMES[trec]}, or upload it as what it is.")
         return found
-    return Format.TSV if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")) else Format.CSV
+    if first.strip().upper() == b"<DOC>":
+        return Format.TREC_TEXT
+    if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")):
+        return Format.TSV
+    return Format.TEXT if _is_prose(head) else Format.CSV
+
+
+def _is_prose(head: bytes) -> bool:
+    """Whether the first line is no header: longer than any column's name, and ending as a sentence does, or followed
+    by lines of which most have fewer or more cells than it."""
+    lines = [line for line in head.splitlines()[:LINES_LOOKED_AT] if line.strip()]
+    first, rest = lines[0].strip(), lines[1:]
+    delimiter = max((b",", b";"), key=first.count)
+    cells = first.count(delimiter)
+    if b'"' in head:  # quoted cells may hold delimiters and line ends: a table
+        return False
+    if not cells:
+        return len(first) > HEADER_CHARACTERS or first.endswith((b".", b"?", b"!"))
+    different = sum(line.count(delimiter) != cells for line in rest)
+    sentence = first.endswith((b".", b"?", b"!")) or max(map(len, first.split(delimiter))) > HEADER_CHARACTERS
+    return sentence and (not rest or 2 * different > len(rest))
 
 
 def _trec_format(line: bytes) -> Format | None:

@@ -4,6 +4,7 @@ from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
+from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
@@ -29,6 +30,7 @@ __all__ = [
     "ChunkReturn",
     "Document",
     "DocumentSet",
+    "ImportPreset",
     "Job",
     "JobLimit",
     "Judgement",

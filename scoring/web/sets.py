@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.core.paginator import Paginator
 from django.http import Http404
 from django.urls import reverse
 from django.views.generic import DetailView
@@ -13,12 +12,15 @@ from django_filters.views import FilterView
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
+from scoring.ingest.lengths import length_labels
 from scoring.models.base import TextSet, UploadedSet
-from scoring.selectors.sets import set_jobs, set_rows, sets_of
+from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
+from scoring.web.charts import Histogram, histogram
 from scoring.web.columns import ColumnsMixin
+from scoring.web.paging import LongPaginator, PositionPaginator
 from scoring.web.set_kinds import SetKind
 
 ROWS_PER_PAGE = 25
@@ -30,6 +32,22 @@ def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     if uploaded is None:
         raise Http404
     return uploaded
+
+
+def rows_paged(uploaded: UploadedSet, search: str) -> LongPaginator:
+    rows = set_rows(uploaded, search=search)
+    if search:
+        return LongPaginator(rows, ROWS_PER_PAGE)
+    return PositionPaginator(rows, ROWS_PER_PAGE, count=uploaded.counts.get("kept", 0))
+
+
+def lengths_of(uploaded: UploadedSet) -> Histogram | None:
+    """How long the set's texts are; None for rows without texts, and for sets older than these figures."""
+    columns = uploaded.statistics.get("histogram", []) if isinstance(uploaded, TextSet) else []
+    counts = list(zip(length_labels(), columns, strict=False))
+    while counts and not counts[-1][1]:
+        counts.pop()
+    return histogram(counts, caption="words in a text", unit="texts")
 
 
 class SetListView(PrincipalMixin, ColumnsMixin, FilterView):
@@ -62,12 +80,14 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
         kind: SetKind = self.kwargs["kind"]
-        page = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE).get_page(self.request.GET.get("page"))
+        page = rows_paged(self.object, search).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
             kind=kind,
             search=search,
             page=page,
+            lengths=lengths_of(self.object),
+            versions=set_versions(self.object),
             table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),

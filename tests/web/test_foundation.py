@@ -35,7 +35,7 @@ def test_columns_are_chosen_kept_and_forgotten(browser_client: Client, analyst: 
 def test_nobody_is_sent_elsewhere(browser_client: Client) -> None:
     for address in ("//elsewhere.example/x", "https:////elsewhere.example/x", "javascript:alert(1)"):
         response = browser_client.post(reverse("web:columns", args=["jobs"]), {"do": "reset", "next": address})
-        assert response["Location"] in ("/", "/x", "/alert(1)"), address
+        assert re.match("/[^/]*", response["Location"]) and response["Location"][1:2] != "/", address
 
 
 def test_counts_are_exact_while_few_and_estimates_above(world: World) -> None:
