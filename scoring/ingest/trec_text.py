@@ -16,7 +16,8 @@ MAX_CHARACTERS: Final = 16_777_216
 
 def trec_documents(lines: Iterable[str]) -> Iterator[Row]:
     """One row per document, with the line where it begins; what stands between documents is passed over."""
-    start, held, size = 0, None, 0
+    held: list[str] | None = None  # the lines of the document that is open
+    start = size = 0
     for number, line in enumerate(lines, start=1):
         mark = line.strip().upper()
         if mark == "<DOC>":

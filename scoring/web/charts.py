@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,7 +50,7 @@ class Chart:
 
     kind: str
     labels: Sequence[str | float]
-    series: dict[str, Sequence[float | None]]
+    series: Mapping[str, Sequence[float | None]]
     unit: str = ""
 
     @property

@@ -18,6 +18,7 @@ from scoring.web.paging import TablePaginator
 from scoring.web.tables import TABLES
 
 PARAMETER = "columns"
+ROWS_PER_PAGE = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,12 @@ class ColumnsMixin(SingleTableMixin):
 
     request: HttpRequest
     table_name: ClassVar[str]
-    paginator_class = TablePaginator
+    # Only the table makes pages: the list below it would count once more.
+    table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": ROWS_PER_PAGE}
 
     def hidden_columns(self) -> tuple[str, ...]:
         """Columns of the table that this list has no use for."""
         return ()
-
-    def paginate_queryset(self, queryset: Any, page_size: int) -> tuple[None, None, Any, bool]:
-        """Only the table makes pages: the list below it would count once more."""
-        return None, None, queryset, False
 
     def get_table_class(self) -> type[Table]:
         return TABLES[self.table_name]
@@ -104,7 +102,7 @@ def shown_columns(columns: dict[str, Any], chosen: list[str]) -> list[str]:
 
 
 def _base_columns(table: type[Table]) -> dict[str, Any]:
-    return cast(dict[str, Any], table.base_columns)  # type: ignore[attr-defined]
+    return cast(dict[str, Any], table.base_columns)
 
 
 def _title(name: str, column: Any) -> str:

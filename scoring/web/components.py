@@ -16,8 +16,8 @@ SAMPLE = [("1–32", 4), ("33–64", 19), ("65–128", 41), ("129–256", 17), (
 
 
 class SamplePaginator(LongPaginator):
-    count = 1204  # type: ignore[assignment]
-    exact = True  # type: ignore[assignment]
+    count = 1204
+    exact = True
 
 
 class ComponentsView(PrincipalMixin, UserPassesTestMixin, TemplateView):

@@ -27,7 +27,6 @@ class JobListView(PrincipalMixin, ColumnsMixin, FilterView):
     table_name = "jobs"
     filterset_class = JobFilter
     template_name = "jobs/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         return jobs_of(self.principal)

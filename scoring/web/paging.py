@@ -31,7 +31,7 @@ class TablePaginator(LongPaginator):
 
     @cached_property
     def counted(self) -> RowCount:
-        return rows_count(self.object_list.data.data)  # type: ignore[union-attr]
+        return rows_count(self.object_list.data.data)  # type: ignore[attr-defined]
 
 
 class PositionPaginator(LongPaginator):
@@ -48,5 +48,5 @@ class PositionPaginator(LongPaginator):
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
         start = (number - 1) * self.per_page
-        rows = self.object_list.filter(position__gte=start, position__lt=start + self.per_page)  # type: ignore[union-attr]
-        return self._get_page(rows, number, self)
+        rows = self.object_list.filter(position__gte=start, position__lt=start + self.per_page)  # type: ignore[attr-defined]
+        return Page(rows, number, self)

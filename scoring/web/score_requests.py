@@ -33,7 +33,6 @@ class ScoreRequestListView(PrincipalMixin, ColumnsMixin, FilterView):
     table_name = "score-requests"
     filterset_class = ScoreRequestFilter
     template_name = "requests/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         requests = ScoreRequest.objects.for_team(self.principal.team).select_related("token", "created_by")

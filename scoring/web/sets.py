@@ -55,7 +55,6 @@ class SetListView(PrincipalMixin, ColumnsMixin, FilterView):
     table_name = "sets"
     filterset_class = UploadedSetFilter
     template_name = "sets/list.html"
-    paginate_by = 25
 
     def get_queryset(self) -> Any:
         return sets_of(self.principal, self.kwargs["kind"].model)

@@ -129,7 +129,7 @@ class ImportView(PrincipalMixin, View):
         return render(request, "sets/import.html", {"page": page, "view": self})
 
     def post(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponseBase:
-        """``do``: ``check`` the mapping given, ``import`` all rows, ``keep`` the good ones, or send the ``bad-rows``."""
+        """``do``: ``check`` the mapping, ``import`` all rows, ``keep`` the good ones, or send the ``bad-rows``."""
         upload = upload_or_404(self, kind, pk)
         mapping = mapping_chosen(request, kind)
         name, error = request.POST.get("name", ""), ""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from pytest_django import DjangoAssertNumQueries
 
 from scoring.models import Document, TableChoice
 from scoring.selectors.counting import rows_count
+from tests.web import factories
 from tests.web.conftest import World, text_of
 
 
@@ -48,3 +51,22 @@ def test_components_are_for_staff(browser_client: Client, admin_page: Client) ->
     assert browser_client.get(reverse("web:components")).status_code == 403
     page = text_of(admin_page.get(reverse("web:components")))
     assert "Showing 1–50 of 1,204" in page and "65–128: 41" in page and '"documents per second"' in page
+
+
+@pytest.mark.parametrize(
+    ("kind", "queries"), [("document-sets", 7), ("query-sets", 7), ("judgement-sets", 7), ("run-sets", 7)]
+)
+def test_a_list_costs_the_same_however_long_it_is(
+    browser_client: Client,
+    world: World,
+    analyst: User,
+    kind: str,
+    queries: int,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    for number in range(3):
+        factories.imported(analyst, "documents", f"text\nrow {number}\n", name=f"S{number}", file_name="s.csv")
+    with django_assert_max_num_queries(queries) as captured:
+        browser_client.get(reverse("web:set_list", args=[kind]))
+    counts = [query["sql"] for query in captured if "COUNT(" in query["sql"] and "FROM (" in query["sql"]]
+    assert len(counts) == 1 and "problems" not in counts[0]
