@@ -88,7 +88,7 @@ PAGES: Final[dict[str, Open]] = {
     "models": at("/models/"),
     "model": at("/models/minilm-late/"),
     "workers": at("/workers/"),
-    "worker": first_of("/workers/", "table.data a"),
+    "worker": first_of("/workers/", "main a[href^='/workers/']"),
     "components": at("/components/"),
 }
 
