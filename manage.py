@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -28,10 +29,14 @@ WITHOUT_SERVERS = {
     "diffsettings",
     "spectacular",
 }
+# Their log is what they say. The others speak to a person, whose terminal is no place for a log.
+SERVICES = {"web", "gpu_worker", "reconciler"}
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "assay.settings.dev")
+    if sys.argv[1:2] and sys.argv[1] not in SERVICES and not env.given("LOG_LEVEL"):
+        logging.disable(logging.INFO)
     wanted = len(sys.argv) > 1 and sys.argv[1] not in WITHOUT_SERVERS
     try:
         with embedded.servers(

@@ -23,13 +23,15 @@ from scoring.sync_metrics import sync_in_flight, sync_refused
 
 SHARE: Final = 0.75  # of the threads that may wait, for one model: one that hangs leaves the others the rest
 NEWEST: Final = 0.2  # weight of the newest request in the pace
+FEWEST: Final = 5  # answers before the pace counts: the first ones pay for warming up
 
 
 @dataclass(slots=True)
 class _Load:
     requests: int = 0
     pairs: int = 0
-    pace: float = 0.0  # seconds a pair; 0: nothing was answered yet
+    answers: int = 0
+    pace: float = 0.0  # seconds a pair
 
 
 _lock = threading.Lock()
@@ -46,7 +48,8 @@ class Admitted:
         """``cold_seconds``: what of the waiting was for a load of the model and says nothing about its pace."""
         pace = (time.monotonic() - self._since - cold_seconds) / max(self._ahead, 1)
         with _lock:
-            self._load.pace += (pace - self._load.pace) * (NEWEST if self._load.pace else 1.0)
+            self._load.answers += 1
+            self._load.pace += (pace - self._load.pace) * max(NEWEST, 1 / self._load.answers)
 
 
 @contextmanager
@@ -75,7 +78,7 @@ def _check(model: ScoringModel, load: _Load, seconds: float) -> None:
     most, needed = max(1, int(settings.WEB_THREADS * SHARE)), load.pairs * load.pace
     if load.requests >= most:
         why, retry_after = f"{load.requests} requests for it are in this process already, its limit", needed
-    elif load.requests and needed > seconds:
+    elif load.requests and load.answers >= FEWEST and needed > seconds:
         why = f"what waits for it takes {needed:.1f} s at its present pace, longer than this request's {seconds:g} s"
         retry_after = needed - seconds
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from kombu.exceptions import OperationalError
 
 from assay.celery import app
 from assay.errors import AssayError
+from assay.kept import Kept
 from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
 BATCH_QUEUE: Final = "batch"
@@ -38,6 +40,14 @@ REPLY_TTL_SECONDS: Final = 60
 IN_FLIGHT_TTL_SECONDS: Final = 900  # longer than any caller may wait; each entry ends by its own deadline before
 CALLER_TTL_SECONDS: Final = 10
 SOCKET_SECONDS: Final = 5.0
+ENCODED_PAIRS: Final = 500  # pairs with documents encoded before that cost about as much as one other pair
+# KEYS: the caller's mark, its private list. ARGV: the word for it, the seconds that it is kept.
+_ACKNOWLEDGE: Final = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+redis.call('RPUSH', KEYS[2], ARGV[1])
+redis.call('EXPIRE', KEYS[2], ARGV[2])
+return 1
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +98,14 @@ def plain_queue(name: str) -> Queue:
 
 def clock() -> float:
     """Redis's time in seconds, the clock that web and workers share."""
-    return _seconds(connection().time())
+    return time.monotonic() + _ahead.get(None)
+
+
+def _read_ahead(_: None) -> float:
+    return _seconds(connection().time()) - time.monotonic()
+
+
+_ahead: Final = Kept[None, float](_read_ahead)  # asking for every request would be a round trip each
 
 
 def workers_wake(only: Collection[uuid.UUID] | None = None) -> bool:
@@ -202,7 +219,17 @@ def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncReque
         )
     # Not declared: a list needs no declaration, and declaring would leave a binding for each queue that ever was.
     # Without Celery's ``expires``: that compares the clocks of two hosts, while the mark above ends by Redis's own.
-    app.send_task(ANSWER_TASK, args=[call.to_json()], queue=target.queue, declare=[], ignore_result=True, retry=False)
+    # With ``argsrepr`` given: shortening the texts for a log that nobody keeps costs more than the message itself.
+    app.send_task(
+        ANSWER_TASK,
+        args=[call.to_json()],
+        queue=target.queue,
+        declare=[],
+        ignore_result=True,
+        retry=False,
+        argsrepr="(…)",
+        kwargsrepr="{}",
+    )
     return call
 
 
@@ -283,10 +310,9 @@ def reply_send(call: SyncRequest, reply: SyncReply) -> None:
 
 def reply_acknowledge(call: SyncRequest, *, worker_id: uuid.UUID, boot_id: uuid.UUID) -> bool:
     """Tell the caller who took its request. False: nobody waits for it any more, do not start."""
-    if caller_left([call])[0]:
-        return False
-    _push(call.reply_key, json.dumps({"taken": {"worker_id": str(worker_id), "boot_id": str(boot_id)}}))
-    return True
+    word = json.dumps({"taken": {"worker_id": str(worker_id), "boot_id": str(boot_id)}})
+    keys = [caller_key(call.reply_key), call.reply_key]
+    return bool(connection().register_script(_ACKNOWLEDGE)(keys, [word, REPLY_TTL_SECONDS]))
 
 
 def caller_left(calls: Sequence[SyncRequest]) -> list[bool]:
@@ -308,13 +334,21 @@ def _push(key: str, value: str) -> None:
 
 
 def pairs_of(call: SyncRequest) -> int:
+    if call.options.ranking:
+        return call.options.ranking.count
     queries = len(call.queries) + len(call.query_ids) if call.pairing == "matrix" else 1
     return queries * (len(call.documents) + len(call.document_ids))
 
 
+def load_of(call: SyncRequest) -> int:
+    """Pairs by what they cost: documents that are encoded already cost next to nothing."""
+    ranking = call.options.ranking
+    return 1 + ranking.count // ENCODED_PAIRS if ranking and ranking.packed else pairs_of(call)
+
+
 def _entry(call: SyncRequest) -> str:
     """A call among those in flight, with the pairs that it asks for."""
-    return f"{pairs_of(call)}:{call.reply_key}"
+    return f"{load_of(call)}:{call.reply_key}"
 
 
 def _seconds(time_reply: Any) -> float:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
 import django_filters as filters
+from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django_filters.fields import IsoDateTimeField
 
 from accounts.models import ApiToken
 from accounts.scopes import Scope
+from assay.api.sentences import problem
 from audit.services import verbs_known
-from scoring.models import Transition
+from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
 from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
@@ -33,6 +36,22 @@ class MomentField(IsoDateTimeField):
 
 class MomentFilter(filters.IsoDateTimeFilter):
     field_class = MomentField
+
+
+class WholeNumberFilter(filters.NumberFilter):
+    field_class = forms.IntegerField
+
+
+def faults_of(filterset: filters.FilterSet) -> Iterator[tuple[str, str, str]]:
+    """Of every filter that was given what it cannot take: its name, what is wrong in a sentence, a code."""
+    fields, data = filterset.form.fields, filterset.data or {}
+    for name, field in fields.items():
+        given = data.get(name, "")
+        if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
+            yield name, problem(name, field, given), "invalid"  # to Django it would be neither, and list everything
+    for name, (fault, *_) in filterset.form.errors.as_data().items():
+        given = (fault.params or {}).get("value", data[name])  # of several the one at fault
+        yield name, problem(name, fields[name], given), fault.code or "invalid"
 
 
 class CreatedFilter(filters.FilterSet):
@@ -72,14 +91,19 @@ class TextFilter(filters.FilterSet):
     """Documents and queries."""
 
     id = filters.CharFilter("external_id", label="Id in the uploaded file")
-    text = filters.CharFilter(lookup_expr="icontains", label="Text contains")
+    text = filters.CharFilter(method="by_text", label="Text contains")
     is_empty = filters.BooleanFilter(label="Without text")
+
+    def by_text(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """No text whose deletion was ordered is found, though its row may still hold it for minutes."""
+        parent = "document_set" if rows.model is Document else "query_set"
+        return rows.filter(text__icontains=value, **{f"{parent}__texts_delete_requested_at": None})
 
 
 class JudgementFilter(filters.FilterSet):
     query_id = filters.CharFilter(label="Id of the query")
     document_id = filters.CharFilter(label="Id of the document")
-    grade = filters.NumberFilter(label="Grade")
+    grade = WholeNumberFilter(label="Grade")
 
 
 class RunFilter(filters.FilterSet):
@@ -96,7 +120,7 @@ class ModelFilter(CreatedFilter):
 class ScoreRequestFilter(CreatedFilter):
     model = filters.CharFilter("model_name", label="Name of the model")
     endpoint = filters.CharFilter(label="Endpoint, such as /v1/rerank")
-    status_code = filters.NumberFilter(label="HTTP status of the answer")
+    status_code = WholeNumberFilter(label="HTTP status of the answer")
 
 
 class WorkerFilter(filters.FilterSet):

@@ -154,11 +154,24 @@ def _workers() -> Iterator[Metric]:
                 _add(families, f"engine_{name}", what, value, name in ENGINE_GAUGES, worker=worker.name)
         for unit, number in worker.statistics.get("chunk_work", {}).items():
             _add(families, f"worker_chunk_{unit}", f"Of chunks done: {unit}.", number, worker=worker.name)
+        _add_remotes(families, worker)
         for kind in ("sync", "chunks"):
             for outcome, number in worker.statistics.get(kind, {}).items():
                 what = f"Outcomes of {'synchronous requests' if kind == 'sync' else 'chunks'}."
                 _add(families, f"worker_{kind}", what, number, worker=worker.name, outcome=outcome)
     yield from families.values()
+
+
+def _add_remotes(families: dict[str, Metric], worker: Worker) -> None:
+    for model, figures in worker.statistics.get("remote", {}).items():
+        labels = {"worker": worker.name, "model": model}
+        for name, number in figures.items():
+            if name == "shut":
+                _add(families, "remote_shut", "1: nothing is sent to the remote engine.", number, gauge=True, **labels)
+            elif name == "seconds":
+                _add(families, "remote_seconds", "Spent on waiting for the remote engine.", number, **labels)
+            else:
+                _add(families, "remote_calls", "Calls of the remote engine.", number, **labels, outcome=name)
 
 
 def _add(families: dict[str, Metric], name: str, what: str, value: Any, gauge: bool = False, **labels: str) -> None:

@@ -60,9 +60,24 @@ class TokenTask(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRanking:
+    """Documents of a stored set, in place of texts: all, those at ``positions``, or the best ``bm25`` by BM25."""
+
+    document_set: str
+    count: int  # of the documents that are ranked, at most
+    positions: list[int] = field(default_factory=list)  # ascending
+    bm25: int = 0
+    parameters: dict[str, Any] = field(default_factory=dict)  # of BM25
+    top_n: int = 0  # so many come back; 0: all
+    packed: bool = False  # the model encodes documents by themselves: the set's encodings are kept
+    text_limit: int = 0  # so many may be scored from their texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
+    max_tokens: int | None = None  # of a whole pair
     truncation: str = "document"  # document | error
     instruction: str = ""
     use_activation: bool = True
@@ -80,6 +95,10 @@ class SyncOptions:
     normalize: bool | None = None  # None: as the checkpoint does
     priority: str = "interactive"  # interactive | batch, behind all interactive work
     return_tokens: bool = False  # the names of the token ids that the answer speaks of
+    ranking: SyncRanking | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**_told(self), **({"ranking": _told(self.ranking)} if self.ranking else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -88,7 +107,8 @@ class SyncOptions:
                 f"The request asks for {', '.join(sorted(unknown))}, which this worker's release does not know. "
                 "Bring the worker to the release of the web server."
             )
-        return cls(**data)
+        ranking = data.get("ranking")
+        return cls(**{**data, "ranking": SyncRanking(**_understood(SyncRanking, ranking)) if ranking else None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +131,7 @@ class SyncRequest:
     version: int = PAYLOAD_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        return {**_told(self), "options": _told(self.options), "version": self.version}
+        return {**_told(self), "options": self.options.to_json(), "version": self.version}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -180,6 +200,8 @@ class SyncReply:
     pooled: list[SyncPooledText] = field(default_factory=list)
     pooled_labels: list[str] = field(default_factory=list)  # K names
     best_windows: list[list[int]] | None = None  # chunk_max: [start, end] in each pair's document
+    positions: list[int] = field(default_factory=list)  # of a stored set: which document each pair is of, best first
+    scored: int | None = None  # pairs that got a score, those left out by top_n among them; None: all are here
     scale: str = ""
     prompt_tokens: int = 0
     query_tokens: int = 0  # those of prompt_tokens that the queries needed by themselves, whatever the documents

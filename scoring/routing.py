@@ -7,18 +7,17 @@ Nobody ready: the model is asked for, and its cold policy says whether the calle
 from __future__ import annotations
 
 import math
-import threading
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 from django.conf import settings
 from django.db import Error as AnyDatabaseError
 
 from assay.errors import AssayError
+from assay.kept import Kept
 from scoring.affinity import Digests, Weights, digests, preferred, shares, weights
 from scoring.dispatch import Taken, Target, loads, model_queue, no_worker, worker_queue
 from scoring.gathering import Part
@@ -27,40 +26,13 @@ from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncRequest
 from scoring.scatter import share_of
 from scoring.selectors.placements import ReadyPlacement, placement_outlook, placements_ready
-from scoring.selectors.workers import workers_alive, workers_answering
+from scoring.selectors.workers import workers_alive, workers_answering, workers_returning
 from scoring.services.placements import model_demand
 
-FRESH_SECONDS: Final = 0.5
 SCATTER_DOCUMENTS: Final = 64  # a part should be worth a message of its own
 CLEARLY_MORE: Final = 64  # pairs; fewer are not worth leaving a warm cache
 DOCUMENT_SIZE: Final = 32  # what a document costs beside its length, in characters
 NOBODY_KNOWS_SECONDS: Final = 10
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class Kept(Generic[Key, Value]):
-    """What ``read`` gave, by key, for FRESH_SECONDS: what routing costs the database does not grow with traffic."""
-
-    def __init__(self, read: Callable[[Key], Value]) -> None:
-        self._read = read
-        self._lock = threading.Lock()
-        self._kept: dict[Key, tuple[float, Value]] = {}
-
-    def get(self, key: Key, *, afresh: bool = False) -> Value:
-        """``afresh``: read after this call began."""
-        since = time.monotonic() - (0.0 if afresh else FRESH_SECONDS)
-        with self._lock:  # whoever comes meanwhile shares this read
-            if key not in self._kept or self._kept[key][0] < since:
-                at = time.monotonic()
-                self._kept[key] = at, self._read(key)
-            return self._kept[key][1]
-
-    def clear(self) -> None:
-        with self._lock:
-            self._kept.clear()
-
 
 ready: Final = Kept(placements_ready)
 answering: Final = Kept[None, dict[uuid.UUID, uuid.UUID]](lambda _: workers_answering())
@@ -115,12 +87,15 @@ class ModelRouter:
         queries_first = self.model.kind == ModelKind.GENERATIVE and not call.options.item_first
         queries, documents = call.query_ids or call.queries, call.document_ids or call.documents
         texts = (queries if queries_first else documents) or documents  # a text by itself is a document
+        if ranking := call.options.ranking:  # whoever has the set's encodings, however busy: others would make them
+            return Target(queue=_queue(replicas[preferred(_weights(digests([ranking.document_set]), replicas))[0]]))
         first, second = (_queue(replicas[place]) for place in preferred(_weights(digests(texts), replicas))[:2])
         return Target(queue=second if _clearly_more(*loads([first, second])) else first)
 
     def _split(self, call: SyncRequest, replicas: Sequence[ReadyPlacement]) -> list[Part]:
         """One part for each of the workers that are worth it; none, if the request is better left whole."""
-        if self.model.kind == ModelKind.LISTWISE or call.pairing != "matrix" or len(replicas) < 2:
+        whole = self.model.kind == ModelKind.LISTWISE or call.pairing != "matrix" or call.options.ranking
+        if whole or len(replicas) < 2:
             return []
         documents = call.document_ids or call.documents
         content, first, which = np.unique(digests(documents), return_index=True, return_inverse=True)
@@ -150,8 +125,7 @@ class ModelRouter:
     def _cold(self) -> Target:
         """Ask for the model; the place to wait for it, if its policy is to wait."""
         queue = model_queue(self.model.pk)
-        if not workers_alive().exists():
-            raise no_worker(self.model.name, "no worker is running", queue=queue)
+        self._somebody()
         model_demand(model=self.model)
         if self.model.waits_when_cold:
             self._hopeful()
@@ -165,10 +139,17 @@ class ModelRouter:
             extra={"model": self.model.name, "queue": queue},
         )
 
+    def _somebody(self) -> None:
+        """Raises AssayError 503 ``no_worker`` when no worker is there, nor expected back."""
+        if not (workers_alive().exists() or workers_returning().exists()):
+            raise no_worker(self.model.name, "no worker is running", queue=model_queue(self.model.pk))
+
     def _hopeful(self) -> None:
-        """Raises AssayError 503 ``model_load_failed`` when waiting is in vain: it fits nowhere, or fails to load."""
+        """Raises AssayError 503 when waiting is in vain: ``no_worker``, or ``model_load_failed`` for a model that fits
+        nowhere, or fails to load."""
         outlook = placement_outlook(self.model)
         if outlook.seconds is None and not outlook.coming:
+            self._somebody()
             raise AssayError(
                 "model_load_failed",
                 outlook.reason,

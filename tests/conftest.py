@@ -4,18 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
+from django.core.management.base import CommandError
+from django.test import Client, TransactionTestCase
 from rest_framework.test import APIClient
 
 from accounts.models import Membership, Team
 from accounts.scopes import ALL_SCOPES, Role
 from accounts.services import team_default, token_create
+from assay.kept import Kept
 
 pytest_plugins = ["tests.stack"]
+
+Kept.seconds = 0.0  # in this process tests change rows and ask again at once
+
+# The platform's tests, which mostly wait, begin beside the engine's, which never do. Short files come last, so that all
+# processes end together.
+ORDER = ("stack", "engine", "chaos", "deploy", "integration")
+FLUSHES = 5
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one process runs by itself: a file, or everything that uses the running platform, which is started once."""
+    for item in items:
+        on_stack = "stack" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("stack" if on_stack else item.nodeid.split("::")[0]))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    (group,) = (str(mark.args[0]) for mark in item.iter_markers("xdist_group"))
+    return next((rank for rank, name in enumerate(ORDER) if name in group.split("/")), len(ORDER))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_flush() -> Iterator[None]:
+    """Emptying the tables locks them all, and a process that a test left running may hold one and want another: the
+    database then ends either of the two, and the tables are emptied a moment later."""
+    flush = getattr(TransactionTestCase, "_fixture_teardown")  # noqa: B009 - its stubs do not know it
+
+    def patiently(case: TransactionTestCase) -> None:
+        for left in reversed(range(FLUSHES)):
+            try:
+                flush(case)
+                return
+            except CommandError as error:
+                failure = error.__cause__.__cause__ if error.__cause__ else None
+                if not (left and isinstance(failure, psycopg.errors.DeadlockDetected)):
+                    raise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", patiently)
+        yield
 
 
 @pytest.fixture

@@ -103,6 +103,8 @@ def stack() -> Iterator[Stack]:
         "MODEL_ROOTS": str(data_dir / "models"),
         "DJANGO_SUPERUSER_PASSWORD": ADMIN_PASSWORD,
         "DEVICE": "cpu",
+        # Two workers, and other tests beside them: more threads than cores wait for each other.
+        "ENGINE_THREADS": "1",
         # Short enough for tests that kill a worker, long enough for a slow machine between two micro-batches.
         "LEASE_SECONDS": "6",
         "HEARTBEAT_SECONDS": "2",

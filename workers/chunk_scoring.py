@@ -47,7 +47,7 @@ def chunk_task(chunk: Chunk, *, model_name: str, cancelled: threading.Event) -> 
     queries = chunk_queries(chunk)
     wanted, place = np.unique(positions[cells], return_inverse=True)
     rows = Document.objects.filter(document_set=chunk.job.document_set_id)
-    documents = _texts(rows, wanted)
+    documents = texts_at(rows, wanted)
     if len(documents) != len(wanted):
         raise ChunkFault(
             f"The chunk needs {len(wanted)} documents, but the set holds {len(documents)} of them; it was changed "
@@ -72,7 +72,7 @@ def chunk_task(chunk: Chunk, *, model_name: str, cancelled: threading.Event) -> 
 def chunk_queries(chunk: Chunk) -> list[str]:
     """[Q]. Raises ChunkFault when one is missing from the database."""
     rows = Query.objects.filter(query_set=chunk.job.query_set_id)
-    queries = _texts(rows, np.arange(chunk.query_start, chunk.query_start + chunk.query_count))
+    queries = texts_at(rows, np.arange(chunk.query_start, chunk.query_start + chunk.query_count))
     if len(queries) != chunk.query_count:
         raise ChunkFault(
             f"The chunk needs {chunk.query_count} queries, but the set holds {len(queries)} of them; it was changed "
@@ -114,7 +114,7 @@ def failures_by_code(errors: Mapping[int, str], cells: npt.NDArray[np.bool_]) ->
     return failures
 
 
-def _texts(rows: QuerySet[Any], positions: npt.NDArray[Any]) -> list[str]:
+def texts_at(rows: QuerySet[Any], positions: npt.NDArray[Any]) -> list[str]:
     """Of these positions, ascending; those that are gone are left out."""
     if not len(positions):
         return []

@@ -18,8 +18,8 @@ from celery.worker import WorkController, state
 from django.conf import settings
 
 from assay.celery import app
+from assay.kept import FRESH_SECONDS
 from scoring.dispatch import BATCH_QUEUE, model_queue, plain_queue, worker_queue
-from scoring.routing import FRESH_SECONDS
 from workers.loop import Loop
 
 logger = logging.getLogger(__name__)

@@ -35,7 +35,14 @@ from scoring.states import (
 from workers.canary import Canary
 from workers.claimant import Claimant, by_urgency
 from workers.device_memory import DeviceMemory
-from workers.engine.types import PoolingOutput, PoolingRequest, ScoringOutput, ScoringRequest
+from workers.engine.types import (
+    EncodingOutput,
+    EncodingRequest,
+    PoolingOutput,
+    PoolingRequest,
+    ScoringOutput,
+    ScoringRequest,
+)
 from workers.held_models import HeldModel, HeldModels
 from workers.loading import Loader, Proof, observed
 from workers.loop import Loop
@@ -121,6 +128,10 @@ class Host:
     def pool(self, model_id: uuid.UUID, request: PoolingRequest) -> Future[PoolingOutput]:
         """The same for single texts."""
         return self._tracked(model_id, self._engine.submit_pooling(request), interactive=True)
+
+    def pre_encode(self, model_id: uuid.UUID, request: EncodingRequest) -> Future[EncodingOutput]:
+        """For requests to come; nobody waits for it."""
+        return self._tracked(model_id, self._engine.pre_encode(request), interactive=False)
 
     def _tracked(self, model_id: uuid.UUID, answer: Future[Answer], *, interactive: bool) -> Future[Answer]:
         self.usage.track(model_id, answer, interactive=interactive)

@@ -26,6 +26,7 @@ from workers.engine.config import EngineConfig
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host
 from workers.retrieval import Retriever
+from workers.set_ranking import SetRanker
 from workers.sync import SyncDesk
 from workers.watchdog import Watchdog
 
@@ -86,6 +87,7 @@ class WorkerProcess:
                 device=device,
                 threads=settings.ENGINE_THREADS,
                 document_cache_bytes=settings.DOCUMENT_CACHE_BYTES,
+                packed_cache_bytes=settings.PACKED_SET_BYTES,
                 cache_folder=settings.DATA_DIR / "cache",
                 disk_cache_bytes=settings.DISK_CACHE_BYTES,
                 cache_dtype=settings.CACHE_DTYPE,
@@ -93,8 +95,8 @@ class WorkerProcess:
             )
         )
         self.host = Host(engine=self.engine, worker=self.worker, changed=self._host_changed)
-        self.sync = SyncDesk(host=self.host, worker_name=name)
         indexes = Bm25Indexes(settings.DATA_DIR / "bm25", limit=settings.BM25_INDEX_BYTES)
+        self.sync = SyncDesk(host=self.host, ranker=SetRanker(host=self.host, indexes=indexes), worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
         self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
@@ -173,6 +175,7 @@ class WorkerProcess:
             "sync": self.sync.outcomes.snapshot(),
             "chunks": self.batch.outcomes.snapshot(),
             "chunk_work": self.batch.work.snapshot(),
+            "remote": self.engine.remote_statistics(),
             "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }

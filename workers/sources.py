@@ -29,6 +29,7 @@ def model_spec(model: ScoringModel) -> ModelSpec:
             name=model.name,
             folder=Path(),
             kind=ModelKind(model.kind),
+            labels=tuple(model.labels),
             check_order=model.self_test_mode == SelfTestMode.FULL,
             engine=ModelEngine(model.engine),
             endpoint=model.endpoint,

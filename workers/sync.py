@@ -21,9 +21,10 @@ from django.db import Error as DatabaseUnreachable
 from django.db import close_old_connections
 from structlog.contextvars import bound_contextvars
 
+from assay.kept import Kept
 from scoring import dispatch
 from scoring.models import ScoringModel
-from scoring.payloads import PayloadError, SyncLabels, SyncReply, SyncRequest
+from scoring.payloads import PayloadError, SyncLabels, SyncRanking, SyncReply, SyncRequest
 from scoring.states import ModelState
 from workers.counters import Counters
 from workers.engine.errors import EngineError, RequestCancelled
@@ -42,9 +43,12 @@ from workers.engine.types import (
 )
 from workers.host import Host
 from workers.loop import Loop
+from workers.set_ranking import SetRanker, SetScores
 from workers.sync_texts import TOKEN_TASKS, pooled_reply, pooling_request, token_reply
 
 logger = logging.getLogger(__name__)
+
+Answer = ScoringOutput | PoolingOutput | SetScores | SyncReply
 
 WATCH_SECONDS: Final = 0.2
 REPLY_THREADS: Final = 4
@@ -66,9 +70,10 @@ class InHand:
 
 
 class SyncDesk:
-    def __init__(self, *, host: Host, worker_name: str) -> None:
+    def __init__(self, *, host: Host, ranker: SetRanker, worker_name: str) -> None:
         self.outcomes = Counters()
         self._host = host
+        self._ranker = ranker
         self._worker_name = worker_name
         self._closed = False
         self._in_hand: set[InHand] = set()
@@ -96,6 +101,7 @@ class SyncDesk:
             hand.cancelled.set()
             self._refuse(hand, Refused("shutting_down", "The worker stops; send the request again."))
         self._watch.stop()
+        self._ranker.stop()
         self._replies.shutdown()
 
     def _take(self, payload: dict[str, Any]) -> None:
@@ -129,9 +135,10 @@ class SyncDesk:
         return dispatch.reply_acknowledge(call, worker_id=worker.pk, boot_id=worker.boot_id)
 
     def _served(self, call: SyncRequest) -> ScoringModel:
-        close_old_connections()
         try:
-            model = ScoringModel.objects.filter(pk=call.model_id).first()
+            model = _rows.get(call.model_id)
+            if model is None or model.state != ModelState.AVAILABLE:  # it may be served since a moment ago
+                model = _rows.get(call.model_id, afresh=True)
         except DatabaseUnreachable as error:
             raise Refused("model_load_failed", "The worker cannot reach its database; try again shortly.") from error
         if model is None:
@@ -167,6 +174,8 @@ class SyncDesk:
             answer = self._replies.submit(lambda: token_reply(hand.call, self._host.reader(name), self._worker_name))
         elif isinstance(ask, PoolingRequest):
             answer = self._host.pool(model_id, replace(ask, model=name))
+        elif ranking := hand.call.options.ranking:
+            answer = self._ranker.submit(model_id, replace(ask, model=name), ranking)
         else:
             answer = self._host.submit(model_id, replace(ask, model=name), interactive=True)
         answer.add_done_callback(lambda answered: self._answered(hand, name, answered))
@@ -186,7 +195,7 @@ class SyncDesk:
                 logger.error("a request failed", exc_info=error)
             self._refuse(hand, Refused("internal_error", f"The worker failed: {type(error).__name__}."))
 
-    def _reply(self, hand: InHand, name: str, output: ScoringOutput | PoolingOutput | SyncReply) -> None:
+    def _reply(self, hand: InHand, name: str, output: Answer) -> None:
         try:
             reply = self._reply_of(hand, name, output)
         except EngineError as error:
@@ -194,9 +203,11 @@ class SyncDesk:
         else:
             self._send(hand, reply, "fallback" if reply.fallback else "answered")
 
-    def _reply_of(self, hand: InHand, name: str, output: ScoringOutput | PoolingOutput | SyncReply) -> SyncReply:
+    def _reply_of(self, hand: InHand, name: str, output: Answer) -> SyncReply:
         if isinstance(output, SyncReply):
             return output
+        if isinstance(output, SetScores):
+            return ranking_reply(output, hand.call.options.ranking, self._worker_name)
         if isinstance(output, ScoringOutput):
             return reply_of(output, self._worker_name)
         names = self._host.reader(name).names if hand.call.options.return_tokens else None
@@ -251,6 +262,14 @@ class SyncDesk:
             return list(self._in_hand)
 
 
+def _read(model_id: str) -> ScoringModel | None:
+    close_old_connections()
+    return ScoringModel.objects.filter(pk=model_id).first()
+
+
+_rows: Final = Kept(_read)
+
+
 def _stranger(reply_key: str) -> SyncRequest:
     """Somebody to reply to, of whom nothing else could be read."""
     return SyncRequest(
@@ -263,6 +282,7 @@ def _scoring_request(hand: InHand) -> ScoringRequest:
     options = ScoringOptions(
         max_tokens_per_query=given.max_tokens_per_query,
         max_tokens_per_document=given.max_tokens_per_document,
+        max_tokens=given.max_tokens,
         truncation=Truncation(given.truncation),
         instruction=given.instruction,
         use_activation=given.use_activation,
@@ -312,6 +332,13 @@ def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
         revision=output.revision,
         worker=worker_name,
     )
+
+
+def ranking_reply(scores: SetScores, ranking: SyncRanking | None, worker_name: str) -> SyncReply:
+    best = scores.best(ranking.top_n if ranking else 0)
+    assert best.positions is not None
+    scored = int(np.isfinite(scores.output.raw_scores).sum())
+    return replace(reply_of(best.output, worker_name), positions=best.positions.tolist(), scored=scored)
 
 
 def _labels(labels: LabelScores) -> SyncLabels:

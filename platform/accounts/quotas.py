@@ -189,21 +189,23 @@ def quotas_release(client: redis.Redis, *, reservation: Reservation, documents_u
 
 
 def over_quota(state: QuotaState, *, asked: int, noun: str) -> AssayError:
-    """429 ``quota_exceeded`` that says which quota, how far it is used, and when there will be more."""
+    """429 ``quota_exceeded`` that says which quota, how far it is used, and when there will be more; 413 for more than
+    the quota ever gives, 403 if that is nothing, both without ``Retry-After``."""
     refusals.labels(state.quota, state.of).inc()
     window = WINDOWS.get(state.quota)
-    retry_after = math.ceil(state.reset or 0) if window else IN_FLIGHT_RETRY_SECONDS
+    status, retry_after = 429, math.ceil(state.reset or 0) if window else IN_FLIGHT_RETRY_SECONDS
     if state.quota == Quota.PAIRS:
         retry_after = PAIRS_RETRY_SECONDS
     when = f"Send it again in {retry_after:,} s." if window else "Wait until some have ended."
-    if asked > state.limit:
-        when = "Split it, or ask an administrator for a larger quota."
+    if asked > state.limit:  # and so for ever
+        status, when = (413, "Split it, or ask") if state.limit else (403, "Ask")
+        when += " an administrator for a larger quota."
     return AssayError(
         "quota_exceeded",
         f"This {noun} needs {asked:,} {state.quota.label}; of the {state.limit:,} that this {state.of} may have, "
         f"{state.used:,} are used. {when}",
-        status=429,
-        retry_after=retry_after,
+        status=status,
+        retry_after=retry_after if status == 429 else None,
         headers=state.headers(),
         extra={
             "quota": state.quota.value,
@@ -224,7 +226,7 @@ def _refused(states: Sequence[QuotaState], documents: int) -> AssayError:
         return documents if state.quota == Quota.DOCUMENTS else 1
 
     full = [state for state in states if state.used + asked(state) > state.limit]
-    longest = max(full, key=lambda state: (state.quota in WINDOWS, state.reset or 0))
+    longest = max(full, key=lambda state: (asked(state) > state.limit, state.quota in WINDOWS, state.reset or 0))
     return over_quota(longest, asked=asked(longest), noun="request")
 
 

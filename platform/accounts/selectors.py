@@ -11,10 +11,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import ApiToken, Team
+from assay.kept import Kept
 
-# Every request with a token asks this: as a text that is ready it costs a quarter of the processor time that the same
-# question costs through the query builder (benchmarks/tokens.py), and so needs no cache that a revocation would have
-# to wait for.
+# Asked often: as a text that is ready it costs a quarter of the processor time that the same question costs through the
+# query builder (benchmarks/tokens.py).
 TEAM_FIELDS: Final = tuple(field.attname for field in Team._meta.concrete_fields)  # its quotas are asked next
 OWNER_FIELDS: Final = ("id", "is_superuser", "username", "is_active")  # in the order of the model, as from_db wants
 FIND: Final = f"""
@@ -44,6 +44,9 @@ def token_found(public_id: str) -> Any | None:
     token.created_by = User.from_db(connection.alias, OWNER_FIELDS, owner) if found["created_by_id"] else None
     token.owner_role = found["owner_role"]
     return token
+
+
+tokens_kept: Final = Kept[str, Any](token_found)  # a revocation is in force everywhere when these are read again
 
 
 def tokens_by_pepper() -> dict[int, list[ApiToken]]:

@@ -19,8 +19,8 @@ from django.utils import timezone
 from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
-from accounts.selectors import token_found
-from accounts.token_limits import checked_limits, is_admitted, own_rights_check
+from accounts.selectors import token_found, tokens_kept
+from accounts.token_limits import LIMITS, checked_limits, is_admitted, own_rights_check
 from assay.api.principal import Principal
 from assay.client_address import Address
 from assay.token_form import ID_LENGTH, PREFIX, SECRET_LENGTH, WHOLE
@@ -77,10 +77,11 @@ def token_create(
 def token_change(*, token: ApiToken, principal: Principal, **given: Any) -> ApiToken:
     """Change name, scopes, models, networks or expiry of a token; what is not given stays.
 
-    Raises AssayError as ``token_create`` does. A change is in force with the next request.
+    Raises AssayError as ``token_create`` does, also where what stays is more than the ``principal`` has: only
+    ``token_revoke`` is for tokens of more rights than one's own. A change is in force within FRESH_SECONDS.
     """
     fields = {field: value for field, value in checked_limits(given).items() if value != getattr(token, field)}
-    own_rights_check(principal, fields)
+    own_rights_check(principal, {field: getattr(token, field) for field in LIMITS} | fields)
     if fields:
         ApiToken.objects.filter(pk=token.pk).update(**fields)
         detail = {field: [_plain(getattr(token, field)), _plain(value)] for field, value in fields.items()}
@@ -100,14 +101,14 @@ def token_revoke(*, token: ApiToken, actor: User | None = None, principal: Princ
 def token_authenticate(*, secret: str, address: Address | None = None) -> ApiToken | None:
     """The live token that ``secret`` belongs to, or None. An unknown id costs the same hash as a known one.
 
-    Read anew for every request: what was revoked or changed is so everywhere at once.
+    What was revoked or changed is so everywhere within FRESH_SECONDS.
 
     Raises PermissionDenied when the token may not be used from ``address``.
     """
     form = WHOLE.fullmatch(secret)
     if form is None:
         return None
-    token = token_found(form[1])
+    token = tokens_kept.get(form[1])
     pepper_id = token.pepper_id if token else max(settings.TOKEN_PEPPERS)
     if pepper_id not in settings.TOKEN_PEPPERS:
         return None  # its pepper was retired: so are all its tokens
@@ -193,6 +194,7 @@ def _note_use(token: ApiToken) -> None:
     if token.last_used_at is None or token.last_used_at < now - LAST_USED_EVERY:
         stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - LAST_USED_EVERY)
         ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+        token.last_used_at = now
 
 
 def _plain(value: Any) -> Any:

@@ -125,6 +125,9 @@ CHECKS: Final[dict[str, Any]] = {
 }
 
 
+LIMITS: Final = tuple(field for field in CHECKS if field != "name")  # what a token may
+
+
 def _bounded(entries: list[str], param: str) -> list[str]:
     if len(entries) > MOST_ENTRIES:
         raise _invalid("too_many_entries", f"{param} has {len(entries):,} entries; give at most {MOST_ENTRIES}.", param)

@@ -51,11 +51,14 @@ def redis_url(data_dir: Path) -> str:
 
 
 @contextlib.contextmanager
-def servers(data_dir: Path, *, postgres: bool = True, redis: bool = True) -> Iterator[None]:
-    """Keep the asked servers up while the block runs; after it, stop the folder's servers if nobody else uses them."""
+def servers(data_dir: Path, *, postgres: bool = True, redis: bool = True, durable: bool = True) -> Iterator[None]:
+    """Keep the asked servers up while the block runs; after it, stop the folder's servers if nobody else uses them.
+
+    Not ``durable``: what PostgreSQL holds may be lost with the machine's power, and nobody waits for the disk.
+    """
     parts: list[Postgres | Redis] = []
     if postgres:
-        parts.append(Postgres(data_dir))
+        parts.append(Postgres(data_dir, durable=durable))
     if redis:
         parts.append(Redis(data_dir))
     if not parts:
@@ -125,6 +128,7 @@ def _command_of(pid: int) -> str:
 @dataclass(frozen=True)
 class Postgres:
     data_dir: Path
+    durable: bool = True
 
     @property
     def folder(self) -> Path:
@@ -136,6 +140,8 @@ class Postgres:
             self._forget_stale_files()
             sockets = socket_folder(self.data_dir)
             options = f"-h '' -k '{sockets}' -c max_connections=400 -c jit=off"
+            if not self.durable:
+                options += " -c fsync=off -c full_page_writes=off -c synchronous_commit=off"
             self._run(
                 "pg_ctl", "start", "-w", "-t", str(START_SECONDS), "-l", str(self.folder / "server.log"), "-o", options
             )

@@ -2,8 +2,9 @@
 
 Addresses come from people, so they are hostile until shown otherwise. A name is resolved here, once; every address it
 has must be public; the connection goes to an address that was checked, while certificate and ``Host`` keep the name.
-Each request has a connection of its own, an end in time and a limit of bytes; nothing is redirected, decompressed or
-sent through a proxy. What the operator lists in OUTGOING_ALLOWED_HOSTS may be private, and plain HTTP.
+Each request has an end in time and a limit of bytes; nothing is redirected, decompressed or sent through a proxy. A
+connection is used again only by requests that may be repeated, and only while the name, resolved and checked anew for
+each of them, still has its address. What the operator lists in OUTGOING_ALLOWED_HOSTS may be private, and plain HTTP.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import certifi
 import httpcore
 from django.conf import settings
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+from assay.outgoing_connections import Address, Connection, Kept, Peer
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Resolve = Callable[..., Sequence[tuple[Any, Any, Any, Any, tuple[Any, ...]]]]  # as socket.getaddrinfo
 
@@ -35,6 +35,7 @@ CARRIES_IPV4: Final = tuple(ipaddress.IPv6Network(net) for net in ("::/96", "::f
 GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 # Clouds hand out credentials there, though the address itself is a public one.
 METADATA: Final = frozenset({ipaddress.ip_address("168.63.129.16")})
+KEPT: Final = Kept()
 
 
 class OutgoingError(Exception):
@@ -132,23 +133,35 @@ class Outgoing:
         headers: Mapping[str, str] | None = None,
         timeout: float,
         max_bytes: int | None,
+        repeatable: bool = False,
     ) -> Answer:
-        """``timeout``: seconds for all of it; ``max_bytes``: of the answer's body, None: it is not read at all.
+        """``timeout``: seconds for all of it; ``max_bytes``: of the answer's body, None: it is not read at all;
+        ``repeatable``: it does no harm to ask twice, as may happen when a kept connection turns out to be broken.
 
         Any status but a redirection is an answer. Raises OutgoingError.
         """
         target = parse(url)
         end = time.monotonic() + timeout
-        network = _Network(lambda: self._resolved(target), end)
-        sent = {"Host": target.authority, "Accept-Encoding": "identity", "Connection": "close", **(headers or {})}
-        sent["Content-Length"] = str(len(content))
-        place = f"{target.scheme}://{target.authority}{target.path}"
+        addresses = self._resolved(target)
+        peer = Peer(target.scheme, target.host, target.port, self._ca_file)
+        sent = {"Host": target.authority, "Accept-Encoding": "identity", **(headers or {})}
+        sent |= {"Connection": "keep-alive" if repeatable else "close", "Content-Length": str(len(content))}
+
+        def ask(connection: Connection) -> Answer:
+            asked = connection.ask(method, target.path, addresses=addresses, headers=sent, content=content, end=end)
+            try:
+                with asked as response:
+                    return _answer(response, target, max_bytes)
+            finally:
+                KEPT.put(connection)
+
         try:
-            with (
-                httpcore.ConnectionPool(ssl_context=tls_context(self._ca_file), network_backend=network) as pool,
-                pool.stream(method, place, headers=list(sent.items()), content=content) as response,
-            ):
-                return _answer(response, target, max_bytes)
+            if repeatable and (kept := KEPT.take(peer, addresses)):
+                try:
+                    return ask(kept)
+                except (httpcore.NetworkError, httpcore.RemoteProtocolError):
+                    pass  # the other side closed it meanwhile
+            return ask(Connection(peer))
         except httpcore.TimeoutException as error:
             raise OutgoingError("timeout", f"{target.authority} gave no answer within {timeout:g} s.") from error
         except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError, OSError) as error:
@@ -223,70 +236,6 @@ def is_special(address: Address) -> bool:
     """No host of anybody's network: link-local, multicast, unspecified, or a cloud's metadata."""
     address = _inner(address)
     return address.is_link_local or address.is_multicast or address.is_unspecified or address in METADATA
-
-
-@lru_cache(maxsize=4)
-def tls_context(ca_file: str) -> ssl.SSLContext:
-    """Reading the certificates takes tens of milliseconds, so a context is kept."""
-    context = ssl.create_default_context(cafile=certifi.where())
-    if ca_file:
-        context.load_verify_locations(ca_file)
-    return context
-
-
-class _Network(httpcore.NetworkBackend):
-    """Connects to the checked addresses only, and lets nothing last beyond ``end``."""
-
-    def __init__(self, addresses: Callable[[], list[Address]], end: float) -> None:
-        self._addresses = addresses
-        self._end = end
-        self._sockets = httpcore.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Any = None,
-    ) -> httpcore.NetworkStream:
-        addresses = self._addresses()
-        for address in addresses[:-1]:
-            try:
-                return _Stream(self._sockets.connect_tcp(str(address), port, _left(self._end) / 2), self._end)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue  # the host has others
-        return _Stream(self._sockets.connect_tcp(str(addresses[-1]), port, _left(self._end)), self._end)
-
-
-class _Stream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, end: float) -> None:
-        self._stream = stream
-        self._end = end
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(self._end))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(self._end))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, _left(self._end)), self._end)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-def _left(end: float) -> float:
-    left = end - time.monotonic()
-    if left <= 0:
-        raise httpcore.ReadTimeout("The time is up")
-    return left
 
 
 def _answer(response: httpcore.Response, target: Target, max_bytes: int | None) -> Answer:

@@ -41,14 +41,22 @@ BATCH: Final[dict[str, Any]] = {
 }
 
 
-class MetadataField(serializers.DictField):
-    """OpenAI's bounds: 16 pairs, keys of 64 and values of 512 characters."""
+PAIRS: Final = 16  # of the metadata, whose names and values have at most so many characters
+NAME: Final = 64
+VALUE: Final = 512
 
-    child = TextField(max_length=512)
+
+class MetadataField(serializers.DictField):
+    """OpenAI's bounds."""
+
+    child = TextField(max_length=VALUE)
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, dict) and (len(data) > 16 or any(len(str(key)) > 64 for key in data)):
-            raise serializers.ValidationError("metadata holds at most 16 pairs with keys of at most 64 characters.")
+        if isinstance(data, dict) and (len(data) > PAIRS or any(len(str(key)) > NAME for key in data)):
+            longest = max(len(str(key)) for key in data)
+            given = f"{len(data)} members, of which the longest name has {longest} characters"
+            message = f"'metadata' has {given}; give at most {PAIRS} with names of at most {NAME} characters."
+            raise serializers.ValidationError(message)
         return super().to_internal_value(data)
 
 

@@ -136,7 +136,7 @@ class JobControlViewSet(ResourceViewSet):
         "takes its candidates from one that changes is scored anew.",
         answer=shapes.JobDetailSerializer,
         example={**shapes.JOB_DETAIL, "state": JobState.QUEUED, "attempt": 2},
-        errors=(*MOVED, 422, 429),
+        errors=(*MOVED, 413, 422, 429),
     )
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, pk: str) -> Response:
@@ -148,7 +148,7 @@ class JobControlViewSet(ResourceViewSet):
         example={**shapes.JOB_DETAIL, "state": JobState.QUEUED, "cloned_from": shapes.SET_ID},
         status=201,
         other_answers={200: shapes.JobDetailSerializer},
-        errors=(*MOVED, 422, 429),
+        errors=(*MOVED, 413, 422, 429),
         parameters=(IDEMPOTENCY_KEY,),
     )
     @action(detail=True, methods=["post"])

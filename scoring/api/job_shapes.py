@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import serializers
 
 from assay.api.serializers import (
+    FlagField,
     MomentField,
     StrictIntegerField,
     StrictNumberField,
@@ -151,7 +152,7 @@ class ResultsQuerySerializer(StageQuerySerializer):
     query_id = TextField(required=False, help_text="Only this query, by its id in the uploaded file")
     top_n = serializers.IntegerField(default=10, min_value=1, max_value=MAX_TOP, help_text="Documents per query")
     start = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1, help_text="Ranks passed over")
-    texts = serializers.BooleanField(default=False, help_text="With titles and texts")
+    texts = FlagField(default=False, help_text="With titles and texts")
 
 
 class RankedDocumentSerializer(serializers.Serializer[Any]):

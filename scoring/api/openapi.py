@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import TextChoices
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
 
@@ -60,6 +60,32 @@ class SessionScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         return {"type": "apiKey", "in": "cookie", "name": "assay_session"}
+
+
+class StrictSerializerScheme(OpenApiSerializerExtension):
+    """No field but the known ones, each under one of its names."""
+
+    target_class = "assay.api.serializers.StrictSerializer"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
+        schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        properties, required = schema.setdefault("properties", {}), schema.get("required", [])
+        own_names: dict[str, list[str]] = {}
+        for alias, name in self.target.aliases.items():
+            own_names.setdefault(name, [name]).append(alias)
+            described = {**properties[name], "description": f"Another name of {name}"}
+            described.pop("default", None)
+            properties[alias] = described
+        for name, names in own_names.items():
+            one = [{"required": [each]} for each in names]
+            if name in required:
+                required.remove(name)
+            else:
+                one.append({"not": {"anyOf": list(one)}})
+            schema.setdefault("allOf", []).append({"oneOf": one})
+        schema["additionalProperties"] = False
+        return {key: value for key, value in schema.items() if key != "required" or value}
 
 
 def operation(

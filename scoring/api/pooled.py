@@ -10,9 +10,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictBooleanField, StrictSerializer, TextField
 from assay.callers import caller_of
-from scoring.api.synchronous import UsageSerializer, answer_headers, behind, client_names, enveloped, timeout_of
+from scoring.api.synchronous import (
+    PromptTokensField,
+    TruncationSideField,
+    UsageSerializer,
+    answer_headers,
+    behind,
+    client_names,
+    enveloped,
+    timeout_of,
+)
 from scoring.api.token_ids import InputsField
 from scoring.models import ScoringModel
 from scoring.payloads import SyncOptions
@@ -37,16 +46,11 @@ class InputSerializer(StrictSerializer):
         ["document", "error"], default="document",
         help_text="Of a text over the limit: cut its end and say so, or refuse the request",
     )  # fmt: skip
-    truncate_prompt_tokens = StrictIntegerField(
-        required=False, allow_null=True, min_value=-1,
-        help_text="Tokens of a text's own that are read; -1 or null: as many as the model can",
-    )  # fmt: skip
+    truncate_prompt_tokens = PromptTokensField(
+        help_text="Tokens of a text's own that are read; -1 or null: as many as the model can"
+    )
+    truncation_side = TruncationSideField()
     user = TextField(required=False, max_length=256, help_text="Whom you ask for; kept with the request")
-
-    def validate_truncate_prompt_tokens(self, value: int | None) -> int | None:
-        if value == 0:
-            raise serializers.ValidationError("0 tokens leave nothing; give -1, or 1 and more.")
-        return None if value == -1 else value
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs["input_type"] == "query" and not isinstance(attrs["input"][0], str):

@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.db.models import Model, QuerySet
 from django.shortcuts import get_object_or_404
-from django_filters import FilterSet
+from django_filters import FilterSet, MultipleChoiceFilter
 from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
@@ -21,8 +21,9 @@ from rest_framework.viewsets import GenericViewSet
 from assay.api.pagination import CursorPagination
 from assay.api.principal import Principal, principal_of
 from assay.api.sentences import problem, shortened
-from assay.api.serializers import StrictSerializer
+from assay.api.serializers import StrictSerializer, refuse_repeated
 from assay.errors import AssayError
+from scoring.filters import faults_of
 from scoring.models.base import UploadedSet
 
 PAGE_PARAMETERS = ("cursor", "page_size")
@@ -66,16 +67,17 @@ class StrictFilterBackend(DjangoFilterBackend):
 
     def filter_queryset(self, request: Any, queryset: QuerySet[Any], view: Any) -> QuerySet[Any]:
         filterset = self.get_filterset(request, queryset, view)
-        refuse_unknown(request, [*(filterset.filters if filterset else ()), *PAGE_PARAMETERS])
+        filters = filterset.filters if filterset else {}
+        several = [name for name, one in filters.items() if isinstance(one, MultipleChoiceFilter)]
+        refuse_unknown(request, [*filters, *PAGE_PARAMETERS], several=several)
         if filterset is None:
             return queryset
         for name, field in filterset.form.fields.items():
-            given = request.query_params.get(name, "")
-            if isinstance(field, forms.NullBooleanField) and given.lower() not in ("", "true", "false"):
-                raise _refused(name, field, given, "invalid")  # to Django it would be neither, and list everything
-        for name, (fault, *_) in filterset.form.errors.as_data().items():
-            given = (fault.params or {}).get("value", request.query_params[name])  # of several the one at fault
-            raise _refused(name, filterset.form.fields[name], given, fault.code or "invalid")
+            if request.query_params.get(name) == "" and type(field) is not forms.CharField:
+                # Django would take it for nothing, and list everything.
+                raise serializers.ValidationError({name: [problem(name, field, "")]}, code="invalid")
+        for name, message, code in faults_of(filterset):
+            raise serializers.ValidationError({name: [message]}, code=code)
         return filterset.qs
 
 
@@ -91,7 +93,7 @@ class ResourceViewSet(GenericViewSet[Any]):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        if not self.takes_query():
+        if self.action is not None and not self.takes_query():  # without an action the method itself is refused
             refuse_unknown(request, ())
 
     def takes_query(self) -> bool:
@@ -121,7 +123,7 @@ class ResourceViewSet(GenericViewSet[Any]):
         return self.get_paginated_response(serializer(page, many=True).data)
 
 
-def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str, noun: str) -> Any:
+def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: str | None, noun: str) -> Any:
     """The team's set that a field names. Raises AssayError 404: another team's is not found."""
     found = model.objects.for_team(principal.team).filter(pk=pk).first()
     if found is None:
@@ -129,20 +131,19 @@ def team_set(principal: Principal, model: type[UploadedSet], pk: Any, *, param: 
     return found
 
 
-def _refused(name: str, field: Any, given: Any, code: str) -> serializers.ValidationError:
-    return serializers.ValidationError({name: [problem(name, field, given)]}, code=code)
-
-
-def refuse_unknown(request: Request, known: Collection[str]) -> None:
+def refuse_unknown(request: Request, known: Collection[str], *, several: Collection[str] = ()) -> None:
+    """Raises ValidationError for a query parameter not of ``known``, or given twice and not of ``several``."""
     for name in request.query_params:
         if name not in known:
             valid = ", ".join(sorted(known)) or "none"
             message = f"Unknown query parameter '{shortened(name)}'; the valid ones are: {valid}."
             raise serializers.ValidationError({name: [message]}, code="unknown_parameter")
+    refuse_repeated(request.query_params, several=several)
 
 
 def query_of(request: Request, serializer_class: type[StrictSerializer], *, paged: bool = False) -> dict[str, Any]:
     """The query parameters by ``serializer_class``, those of paging aside if the operation is ``paged``."""
+    refuse_repeated(request.query_params)
     given = {name: value for name, value in request.query_params.items() if not (paged and name in PAGE_PARAMETERS)}
     query = serializer_class(data=given)
     query.is_valid(raise_exception=True)

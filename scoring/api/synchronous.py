@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from functools import cache
+from typing import Any, ClassVar, Final, cast
 
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -15,7 +16,7 @@ from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
 from assay.api.renderers import FastJSONRenderer
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField, refuse_repeated
 from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
@@ -32,6 +33,24 @@ HEADERS: Final = (
     header("X-Timeout-Ms", "Give up after this many milliseconds; capped by a setting of the server", int),
     header("X-Request-Id", "A label of yours, echoed in the answer and in the log; never used as a key"),
 )
+
+
+class PromptTokensField(StrictIntegerField):
+    """vLLM's ``truncate_prompt_tokens``; -1 becomes None, the model's own limit."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, allow_null=True, min_value=-1, **kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        tokens = super().to_internal_value(data)
+        if tokens == 0:
+            raise serializers.ValidationError("0 tokens leave nothing; give -1, or 1 and more.", code="min_value")
+        return None if tokens == -1 else tokens
+
+
+class TruncationSideField(serializers.ChoiceField):
+    def __init__(self) -> None:
+        super().__init__(["right"], default="right", help_text="Only a text's end is ever cut")
 
 
 class ScoringSerializer(StrictSerializer):
@@ -51,10 +70,11 @@ class ScoringSerializer(StrictSerializer):
         ["document", "error"], default="document",
         help_text="Of a pair over the model's limit: cut the document and flag it, or refuse the request",
     )  # fmt: skip
-    truncate_prompt_tokens = StrictIntegerField(
-        required=False, allow_null=True, min_value=-1, max_value=-1,
-        help_text="-1, the model's own limit: what happens anyway. For a smaller one give max_tokens_per_doc",
+    truncate_prompt_tokens = PromptTokensField(
+        help_text="Tokens of a pair, its template included, of models that read both texts in one go; of the others "
+        "tokens of each text. -1 or null: as many as the model can",
     )  # fmt: skip
+    truncation_side = TruncationSideField()
     max_tokens_per_query = StrictIntegerField(
         required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
     )
@@ -93,6 +113,7 @@ def options_of(fields: Mapping[str, Any], **more: Any) -> SyncOptions:
     return SyncOptions(
         max_tokens_per_query=fields.get("max_tokens_per_query") or None,
         max_tokens_per_document=fields.get("max_tokens_per_doc") or None,
+        max_tokens=fields.get("truncate_prompt_tokens"),
         truncation=fields["truncation"],
         instruction=fields.get("instruction", ""),
         use_activation=fields.get("use_activation", True),
@@ -110,11 +131,20 @@ class ScoringView(APIView):
     renderer_classes = (FastJSONRenderer,)
     waits_for_model: ClassVar[bool] = True  # the server gives it a thread of those that may wait
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        refuse_repeated(request.query_params)
+
 
 def validated(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:
-    body = serializer_class(data=request.data)
-    body.is_valid(raise_exception=True)
-    return body.validated_data
+    """The checked body. Raises ValidationError."""
+    return cast("dict[str, Any]", _serializer_of(serializer_class).run_validation(request.data))
+
+
+@cache
+def _serializer_of(serializer_class: type[StrictSerializer]) -> StrictSerializer:
+    """One for all requests: making one copies each of its fields, and checking a body leaves nothing in it."""
+    return serializer_class()
 
 
 def scored(

@@ -21,7 +21,14 @@ from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, client
 from scoring.api.token_ids import InputsField
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
-from scoring.selectors.models import CLASSIFIERS, EMBEDDERS, SPARSE_EMBEDDERS, TOKEN_EMBEDDERS, model_for_request
+from scoring.selectors.models import (
+    CLASSIFIERS,
+    EMBEDDERS,
+    RERANKERS,
+    SPARSE_EMBEDDERS,
+    TOKEN_EMBEDDERS,
+    model_for_request,
+)
 from scoring.services.pooling import PoolingAnswer, numbers
 
 OWN_FIELDS: Final = {"raw_scores", "return_text", "truncate", "truncation_direction"}
@@ -226,7 +233,9 @@ def _ranked(scores: list[float], labels: list[str]) -> list[dict[str, Any]]:
 class TeiRerankSerializer(TeiSerializer):
     query = TextField()
     texts = serializers.ListField(child=TextField(), allow_empty=False)
-    raw_scores = StrictBooleanField(default=False, help_text="true: a cross-encoder's raw logits")
+    raw_scores = StrictBooleanField(
+        default=False, help_text="true: a cross-encoder's raw logits; the scores of other kinds are raw as they are"
+    )
     return_text = StrictBooleanField(default=False)
 
 
@@ -271,9 +280,12 @@ class RootRerankView(ScoringView):
         if not _is_tei(request.data):
             return reranked(request)
         fields = validated(TeiRerankSerializer, request)
-        options = _options(fields, use_activation=not fields["raw_scores"])
-        with client_names(documents="texts", use_activation="raw_scores"):
-            answer = scored(request, fields, queries=[fields["query"]], options=options)
+        named = model_for_request(principal=principal_of(request), name=fields.get("model"), kinds=RERANKERS)
+        # Of every other kind the scores are raw as they are.
+        activated = not fields["raw_scores"] or named.kind != ModelKind.CROSS_ENCODER
+        options = _options(fields, use_activation=activated)
+        with client_names(documents="texts"):
+            answer = scored(request, {**fields, "model": named.name}, queries=[fields["query"]], options=options)
         body = []
         for item in answer.ranked():
             text = {"text": fields["texts"][item.index]} if fields["return_text"] else {}

@@ -17,7 +17,7 @@ from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
 
 from assay.api.parsers import parse_json
-from assay.api.serializers import StrictSerializer, TextField
+from assay.api.serializers import FlagField, StrictSerializer, TextField
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
 
@@ -109,12 +109,8 @@ class PreviewUploadSerializer(StrictSerializer):
 
 class UploadSerializer(PreviewUploadSerializer):
     name = TextField(required=False, help_text="Absent: the file's name")
-    keep_good_rows = serializers.BooleanField(
-        default=False, help_text="Leave bad rows out instead of refusing the file"
-    )
-    use_existing = serializers.BooleanField(
-        default=False, help_text="If the same file is there already, answer with its set"
-    )
+    keep_good_rows = FlagField(default=False, help_text="Leave bad rows out instead of refusing the file")
+    use_existing = FlagField(default=False, help_text="If the same file is there already, answer with its set")
 
 
 UPLOAD_PARAMETERS: Final = (
@@ -136,7 +132,8 @@ def upload_fields(request: Request, form: type[StrictSerializer]) -> dict[str, A
     """What was uploaded, checked. Raises 413 for a file over UPLOAD_MAX_BYTES, 507 for a full disk, 422 for fields."""
     try:
         body: Any = request.data or _empty_file(request)  # a form, or what FileBodyParser gives
-        given = {**request.query_params.dict(), **dict(body.items())}
+        given = request.query_params.copy()
+        given.update(body)
     except SuspiciousOperation as error:  # Django's bounds on form fields
         raise ParseError(f"The form cannot be read: {error}") from error
     upload = form(data=given)

@@ -23,7 +23,9 @@ from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
 from scoring.api.score import ScoreView
 from scoring.api.score_requests import ScoreRequestViewSet
+from scoring.api.set_ranking import SetRankView
 from scoring.api.sglang import V1ScoreView
+from scoring.api.teams import TeamViewSet
 from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
 from scoring.api.tokens import DetokenizeView, TokenizeView
 from scoring.api.usage import UsageView
@@ -40,6 +42,7 @@ router.register("jobs", JobViewSet, "api-job")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
+router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")
@@ -69,6 +72,7 @@ urlpatterns = [
     path("v1/batches", BatchListView.as_view(), name="v1-batches"),
     path("v1/batches/<str:batch_id>", BatchView.as_view(), name="v1-batch"),
     path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
+    path("api/v1/document-sets/<uuid:pk>/rank", SetRankView.as_view(), name="api-document-set-rank"),
     path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]

@@ -19,7 +19,7 @@ def parquet_parts(rows: Iterator[Mapping[str, Any]]) -> Iterator[bytes]:
     text, score = pyarrow.string(), pyarrow.float32()
     types = {
         "query_id": text, "query": text, "rank": pyarrow.int32(), "document_id": text, "title": text,
-        "score": score, "raw_score": score, "status": text, "text": text,
+        "score": score, "raw_score": score, "status": text, "text": text, "backend": text,
     }  # fmt: skip
     schema = pyarrow.schema(list(types.items()))
     written = io.BytesIO()

@@ -18,7 +18,9 @@ from scoring.selectors.evaluation import document_names
 from scoring.selectors.jobs import Ranking
 from scoring.selectors.texts import query_texts_shown, texts_shown
 
-COLUMNS: Final = ("query_id", "query", "rank", "document_id", "title", "score", "raw_score", "status", "text")
+COLUMNS: Final = (
+    "query_id", "query", "rank", "document_id", "title", "score", "raw_score", "status", "text", "backend",
+)  # fmt: skip
 CHUNK: Final = 20
 LINES_PER_PART: Final = 200
 
@@ -56,7 +58,7 @@ def _results(stage: Stage) -> Iterator[QueryResult]:
 
 
 def _rows(stage: Stage) -> Iterator[dict[str, Any]]:
-    job = stage.job
+    job, backend = stage.job, ", ".join(stage.statistics.get("backends", ()))
     for result in _results(stage):
         ranking = Ranking.of(result)
         positions = ranking.positions.tolist()
@@ -64,7 +66,8 @@ def _rows(stage: Stage) -> Iterator[dict[str, Any]]:
         documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions).defer("metadata")
         by_position = {document.position: document for document in texts_shown(documents, job.document_set)}
         for rank, position in enumerate(positions, start=1):
-            yield _row(result.query, rank, by_position[position], ranking, rank - 1)
+            row = _row(result.query, rank, by_position[position], ranking, rank - 1)
+            yield {**row, "backend": backend}
 
 
 def _row(query: Query, rank: int, document: Document, ranking: Ranking, i: int) -> dict[str, Any]:

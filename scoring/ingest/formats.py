@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from enum import StrEnum
 from typing import BinaryIO, Final
 
@@ -17,12 +18,11 @@ SIGNATURES: Final = {
     b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
     b"\x7fELF": "a program",
     b"SQLite format 3": "an SQLite database",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
 }
 PARQUET_SIGNATURE: Final = b"PAR1"
 HEADER_CHARACTERS: Final = 60  # a longer cell is no column's name
 LINES_LOOKED_AT: Final = 40
+UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Format(StrEnum):
@@ -61,6 +61,8 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
     file.seek(0)
     head = file.read(SNIFF_BYTES)
     file.seek(0)
+    if head.startswith(UTF16_MARKS):
+        head = head.decode("utf-16", "ignore").encode("utf-8", "ignore")
     if not head.removeprefix(b"\xef\xbb\xbf").strip():
         raise FileProblem("The file is empty. Give a CSV, TSV, JSON-lines, Parquet or text file with at least one row.")
     if head.startswith(PARQUET_SIGNATURE):
@@ -77,34 +79,44 @@ def sniff(file: BinaryIO, *, trec: Format | None = None) -> Format:
             f"The file is binary ({controls:,} control characters in its first {len(head):,} bytes). "
             "Give a CSV, TSV, JSON-lines, Parquet or text file in UTF-8."
         )
-    first = next(line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
+    lines = [line for line in head.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip()]
+    first = lines[0]
     if first.lstrip().startswith(b"{"):
         return Format.JSONL
-    if trec is not None and (found := _trec_format(first)) is not None:
-        if found is not trec:
-            raise FileProblem(f"The file is {TREC_NAMES[found]}; give {TREC_NAMES[trec]}, or upload it as what it is.")
-        return found
+    if (found := _trec_format(first)) is not None:
+        if found is not trec and (trec is not None or all(map(_trec_format, lines[:2]))):
+            instead = TREC_NAMES[trec] if trec is not None else "a CSV, TSV, JSON-lines, Parquet or text file"
+            raise FileProblem(f"The file is {TREC_NAMES[found]}; give {instead}, or upload it as what it is.")
+        return found if trec is not None else _table_or_text(head, lines)
+    return _table_or_text(head, lines)
+
+
+def text_encoding(file: BinaryIO) -> str:
+    """UTF-16 if ``file``, which is rewound, begins with its mark; else UTF-8."""
+    file.seek(0)
+    mark = file.read(2)
+    file.seek(0)
+    return "utf-16" if mark in UTF16_MARKS else "utf-8-sig"
+
+
+def _table_or_text(head: bytes, lines: list[bytes]) -> Format:
+    first = lines[0]
     if first.strip().upper() == b"<DOC>":
         return Format.TREC_TEXT
     if first.count(b"\t") >= max(1, first.count(b","), first.count(b";")):
         return Format.TSV
-    return Format.TEXT if _is_prose(head) else Format.CSV
+    return Format.TEXT if b'"' not in head and _is_prose(lines[:LINES_LOOKED_AT]) else Format.CSV
 
 
-def _is_prose(head: bytes) -> bool:
-    """Whether the first line is no header: longer than any column's name, and ending as a sentence does, or followed
-    by lines of which most have fewer or more cells than it."""
-    lines = [line for line in head.splitlines()[:LINES_LOOKED_AT] if line.strip()]
+def _is_prose(lines: list[bytes]) -> bool:
+    """Whether the first line is no header: longer than any column's name, or ending as a sentence does; and if it has
+    delimiters, followed by lines of which most have fewer or more of them."""
     first, rest = lines[0].strip(), lines[1:]
     delimiter = max((b",", b";"), key=first.count)
-    cells = first.count(delimiter)
-    if b'"' in head:  # quoted cells may hold delimiters and line ends: a table
-        return False
-    if not cells:
-        return len(first) > HEADER_CHARACTERS or first.endswith((b".", b"?", b"!"))
-    different = sum(line.count(delimiter) != cells for line in rest)
-    sentence = first.endswith((b".", b"?", b"!")) or max(map(len, first.split(delimiter))) > HEADER_CHARACTERS
-    return sentence and (not rest or 2 * different > len(rest))
+    cells = first.split(delimiter)
+    sentence = first.endswith((b".", b"?", b"!")) or max(map(len, cells)) > HEADER_CHARACTERS
+    different = sum(line.count(delimiter) != len(cells) - 1 for line in rest)
+    return sentence and (len(cells) == 1 or not rest or 2 * different > len(rest))
 
 
 def _trec_format(line: bytes) -> Format | None:

@@ -7,10 +7,11 @@ import io
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from scoring.ingest.formats import TREC_NAMES, Format
+from scoring.ingest.formats import TREC_NAMES, Format, text_encoding
 from scoring.ingest.parquet import parquet_rows
 from scoring.ingest.rows import FileProblem, Row, values_problem
 from scoring.ingest.trec_text import trec_documents
@@ -32,8 +33,10 @@ def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
     if file_format is Format.PARQUET:
         yield from parquet_rows(file)
         return
+    encoding = text_encoding(file)
     # A byte that is not UTF-8 becomes a lone surrogate, which `values_problem` then reports with its row.
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    errors = "strict" if encoding == "utf-16" else "surrogateescape"
+    text = io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="")
     try:
         match file_format:
             case Format.CSV | Format.TSV:
@@ -46,6 +49,8 @@ def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
                 yield from trec_documents(_lines(text))
             case Format.TREC_QRELS | Format.TREC_RUN:
                 yield from _trec(text, file_format)
+    except UnicodeDecodeError as error:
+        raise FileProblem(f"The file begins as UTF-16 and is none ({error.reason}). Save it as UTF-8.") from error
     finally:
         text.detach()
 
@@ -100,7 +105,7 @@ def _header(cells: list[str]) -> list[str]:
 
 
 def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
-    decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+    decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_once_each).decode
     for number, line in enumerate(_lines(text), start=1):
         if not line.strip():
             continue
@@ -146,6 +151,14 @@ def _finite(digits: str) -> float:
     if math.isinf(number := float(digits)):
         raise ValueError(f"the number {digits[:40]} is larger than a 64-bit float can hold")
     return number
+
+
+def _once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    given = dict(members)
+    if len(given) < len(members):
+        name = next(name for name, count in Counter(name for name, _ in members).items() if count > 1)
+        raise ValueError(f"{name[:80]!r} is given twice")
+    return given
 
 
 def _refuse_constant(name: str) -> float:

@@ -101,18 +101,14 @@ def _replicas() -> Any:
 
 def _backlogs() -> dict[uuid.UUID, _Backlog]:
     """Chunks of running jobs that nobody has taken yet, in seconds by the pace of the chunks that are done."""
-    waiting = Q(chunks__state=ChunkState.PENDING)
-    stages = (
-        Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
-        .order_by()
-        .annotate(pending=Count("chunks", filter=waiting))
-        .filter(pending__gt=0)
-        .values_list("pk", "model", "pending", "job__queued_at")
-    )
+    stages = Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
+    # Counted by the index of pending chunks alone; joined to the stages, every chunk of theirs would be read.
+    chunks = Chunk.objects.filter(state=ChunkState.PENDING, stage__in=stages.values("pk")).order_by()
+    pending = dict(chunks.values_list("stage").annotate(waiting=Count("*")))
     backlogs: dict[uuid.UUID, _Backlog] = defaultdict(_Backlog)
-    for stage_id, model_id, pending, queued_at in stages:
+    for stage_id, model_id, queued_at in stages.filter(pk__in=pending).values_list("pk", "model", "job__queued_at"):
         backlog = backlogs[model_id]
-        backlog.seconds += pending * _chunk_seconds(stage_id)
+        backlog.seconds += pending[stage_id] * _chunk_seconds(stage_id)
         backlog.oldest = min(backlog.oldest or queued_at, queued_at)
     return backlogs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from django.db.models import Count, Q, QuerySet
 from assay.api.principal import Principal
 from assay.api.sentences import shortened
 from assay.errors import AssayError
+from assay.kept import Kept
 from scoring.models import Job, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
 from scoring.states import FINAL_JOB_STATES, ModelState, PlacementState, StageState, WorkerState
@@ -34,8 +34,9 @@ TOKEN_EMBEDDERS = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
 CLASSIFIERS = (ModelKind.CLASSIFIER,)
 # Of one text, or one token, each by itself.
 POOLERS = (*EMBEDDERS, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, *CLASSIFIERS)
-NAME: Final = re.compile(r"[-\w]{1,64}")
 JOBS_NAMED: Final = 10
+
+models_kept: Final = Kept[None, list[ScoringModel]](lambda _: list(ScoringModel.objects.all()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +70,30 @@ def models_usable(models: QuerySet[ScoringModel], principal: Principal) -> Query
 def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
     """The model named, or the default one of the first of ``kinds`` that has one: of those that the principal may use.
 
+    Nobody is refused by rows read moments ago.
+
     Raises PermissionDenied for a model that its token is not for; AssayError 404 ``model_not_found`` naming what is
     served, 409 for one not served now, 422 for a wrong kind.
     """
-    served = list(models_usable(models_served().filter(kind__in=kinds), principal))
     if name:
         principal.require_model(name)
-    else:
-        defaults = {model.kind: model for model in served if model.is_default}
-        chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
-        if chosen is None:
-            raise AssayError(
-                "model_required",
-                f"No model was named and none is the default here; give 'model': {_names(served)}.",
-                status=422,
-                param="model",
-            )
-        return chosen
-    # Only what can be a name is looked up: PostgreSQL refuses a NUL with an error of its own.
-    model = ScoringModel.objects.filter(name=name).first() if NAME.fullmatch(name) else None
+    try:
+        return _chosen(models_kept.get(None), principal, name, kinds)
+    except AssayError:
+        return _chosen(models_kept.get(None, afresh=True), principal, name, kinds)
+
+
+def _chosen(
+    models: Sequence[ScoringModel], principal: Principal, name: str | None, kinds: Sequence[ModelKind]
+) -> ScoringModel:
+    served = [
+        model
+        for model in models
+        if model.state == ModelState.AVAILABLE and model.kind in kinds and principal.may_use(model.name)
+    ]
+    if not name:
+        return _default(served, kinds)
+    model = next((model for model in models if model.name == name), None)
     if model is None:
         raise AssayError(
             "model_not_found",
@@ -111,6 +117,20 @@ def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence
             param="model",
         )
     return model
+
+
+def _default(served: Sequence[ScoringModel], kinds: Sequence[ModelKind]) -> ScoringModel:
+    defaults = {model.kind: model for model in served if model.is_default}
+    chosen = next((defaults[kind] for kind in kinds if kind in defaults), served[0] if len(served) == 1 else None)
+    if chosen is None:
+        instead = f"give 'model': {_names(served)}" if served else f"register one of these kinds: {', '.join(kinds)}"
+        raise AssayError(
+            "model_required",
+            f"No model was named and none is the default here; {instead}.",
+            status=422,
+            param="model",
+        )
+    return chosen
 
 
 def model_open_jobs(model: ScoringModel, *, principal: Principal) -> OpenJobs:

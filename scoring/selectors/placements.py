@@ -9,7 +9,7 @@ from django.db.models import Prefetch, Q, QuerySet
 from django.db.models.functions import Now
 
 from scoring.models import Placement, ScoringModel, Worker
-from scoring.selectors.workers import workers_alive
+from scoring.selectors.workers import workers_alive, workers_returning
 from scoring.services.chunks import liveness
 from scoring.states import COMING, SERVING, SETTLED, PlacementState, WorkerState
 
@@ -34,7 +34,7 @@ class Outlook:
 
     reason: str
     seconds: float | None
-    coming: bool  # a worker has claimed it and is loading
+    coming: bool  # a worker has claimed it and is loading, or is expected back
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ def placement_outlook(model: ScoringModel) -> Outlook:
     if coming := next((row for row in up if row.state in COMING), None):
         return Outlook(f"Model '{model.name}' is being loaded on {coming.worker}.", seconds, True)
     if not workers_alive().exists():
+        if workers_returning().exists():
+            return Outlook(f"Model '{model.name}' waits for a worker that is being restarted.", seconds, True)
         return Outlook(f"No worker is alive that could load model '{model.name}'.", None, False)
     refusals = [sentence for row in rows for sentence in row.refusals.values()]
     if refusals and any(row.state == PlacementState.WANTED for row in rows):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 
+from django.conf import settings
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Now
 
@@ -13,6 +15,14 @@ from scoring.states import WorkerState
 def workers_alive() -> QuerySet[Worker]:
     """Workers that reported lately, whatever they do: starting, busy or draining ones cannot take new work."""
     return Worker.objects.filter(state=WorkerState.READY, heartbeat_at__gt=Now() - liveness())
+
+
+def workers_returning() -> QuerySet[Worker]:
+    """Workers that are starting, or were stopped so lately that whoever stopped them may be restarting them; none that
+    somebody keeps from work, none that was killed."""
+    states = (WorkerState.STARTING, WorkerState.DRAINING, WorkerState.GONE)
+    since = Now() - timedelta(seconds=settings.WORKER_RETURN_SECONDS)
+    return Worker.objects.filter(state__in=states, hold="", heartbeat_at__gt=since)
 
 
 def worker_states() -> dict[WorkerState, int]:

@@ -18,7 +18,7 @@ from assay.texts import has_visible
 from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring.export.tables import csv_table
-from scoring.ingest.formats import Format, sniff
+from scoring.ingest.formats import SNIFF_BYTES, Format, sniff, text_encoding
 from scoring.ingest.kinds import IMPORT_KINDS, ImportKind, Item
 from scoring.ingest.lengths import TextLengths
 from scoring.ingest.mapping import Mapping
@@ -34,6 +34,7 @@ SAMPLE_ROWS: Final = 200
 KEPT_PROBLEMS: Final = 100
 RAW_CHARACTERS: Final = 300
 HASH_BLOCK: Final = 1 << 20
+SHOWN_NAME: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +281,26 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    names: dict[str, None] | None = None
-    for row in itertools.islice(rows_read(file, file_format), SAMPLE_ROWS):
-        names = (names or {}) | dict.fromkeys(row.values)
-    if names is None:
-        raise FileProblem("The file has no rows below its header. Give at least one row.")
-    return list(names)
+    rows = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
+    if not rows:
+        raise FileProblem(
+            f"The file has one line that is not blank, {_first_line(file)!r}, which is read as the names of its "
+            "columns, and no rows below it. Give that line and at least one row."
+        )
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    if not names:
+        read = "None of its rows" if len(rows) < SAMPLE_ROWS else f"None of its first {SAMPLE_ROWS} rows"
+        raise FileProblem(
+            f"{read} can be read; the first: line {rows[0].line} {readable(rows[0].problem or 'has no members')}. "
+            'Give a JSON object a line, such as {"id": …, "text": …}.'
+        )
+    return names
+
+
+def _first_line(file: BinaryIO) -> str:
+    file.seek(0)
+    head = file.read(SNIFF_BYTES).decode(text_encoding(file), "replace")
+    return readable(next(line for line in head.splitlines() if line.strip())[:SHOWN_NAME])
 
 
 def _check_name(name: str) -> None:

@@ -50,8 +50,10 @@ def job_resume(*, principal: Principal, job: Job) -> Job:
     """Give the job to workers again, at its old place in the queue; one that was paused before its time is scheduled
     again. Nothing happens to one that is not paused but runs or is to run.
 
-    Raises AssayError 409 ``job_not_paused`` for a job that neither is paused nor runs, 429 over the person's limit.
+    Raises AssayError 409 ``job_not_paused`` for a job that neither is paused nor runs, 429 over the person's limit;
+    PermissionDenied for a model that the token is not for.
     """
+    models_demand(principal, job)
     while job.state not in PAUSABLE:
         if job.state != JobState.PAUSED:
             raise _refusal("job_not_paused", job, "only a paused job can be resumed")
@@ -96,6 +98,12 @@ def job_clone(*, principal: Principal, job: Job, idempotency_key: str | None = N
         cloned_from=job,
         idempotency_key=idempotency_key,
     )
+
+
+def models_demand(principal: Principal, job: Job) -> None:
+    """Raises PermissionDenied unless the principal's token is for every model that the job is scored by."""
+    for stage in job.stages.select_related("model").exclude(model=None):
+        principal.require_model(stage.scorer.name)
 
 
 def job_stop(*, job: Job, end: JobEnd, actor: str, **fields: Any) -> bool:

@@ -11,7 +11,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import Chunk, Job, QueryResult, Stage
-from scoring.services.job_control import CHUNKS_AT_ONCE
+from scoring.services.job_control import CHUNKS_AT_ONCE, models_demand
 from scoring.services.job_limits import pairs_check, quotas_check, running_check, usage_lock
 from scoring.services.jobs import expiry, job_reread
 from scoring.services.retention import texts_demand
@@ -41,8 +41,7 @@ def job_retry(*, principal: Principal, job: Job) -> Job:
             state = job.get_state_display().lower()
             message = f"Job '{job.name}' is {state}; {why}, so there is nothing to retry. {instead}"
             raise AssayError("job_not_retriable", message, status=409)
-        for stage in job.stages.select_related("model").exclude(model=None):
-            principal.require_model(stage.scorer.name)
+        models_demand(principal, job)
         if (since := job.scores_drop_begun_at) is not None:
             raise AssayError(
                 "scores_dropped",

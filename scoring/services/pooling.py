@@ -100,7 +100,8 @@ def pooling_run(
     ``param`` is the client's name of the inputs, for our own refusals; ``query`` what they are to be tokenised with;
     ``user`` whom the client asks for, kept with the request. ``whole``: one text without numbers refuses all.
 
-    Raises AssayError as ``scoring_run`` does; with ``whole`` also 422 ``empty_text`` and 500 ``non_finite_value``.
+    Raises AssayError as ``scoring_run`` does; with ``whole`` also 422 ``empty_text`` and ``remote_refused``, and 500
+    ``non_finite_value``.
     """
     options = replace(options or SyncOptions(), task=task)
     _check_size(inputs, param)
@@ -142,6 +143,14 @@ def _unanswered(items: Sequence[PooledItem], model: ScoringModel, param: str) ->
             "it out.",
             status=422,
             param=f"{param}[{empty[0]}]",
+        )
+    if refused := [item.index for item in items if item.error == "remote_refused"]:
+        return AssayError(
+            "remote_refused",
+            f"The server of model '{model.name}' refuses {_listed(param, refused)}, while it answers others. Shorten "
+            "them, or leave them out.",
+            status=422,
+            param=f"{param}[{refused[0]}]",
         )
     if failed := [item.index for item in items if item.status == ItemStatus.FAILED]:
         message = f"The model '{model.name}' gave no finite numbers for {_listed(param, failed)}."

@@ -250,7 +250,7 @@ def model_check(model: ScoringModel) -> None:
         raise _invalid("labels", f"'labels' is {model.labels!r}; give a list of texts, the positive one first")
     if model.kind == ModelKind.GENERATIVE and len(model.labels) < 2:
         raise _invalid("labels", "A generative model needs at least two labels, the positive one first")
-    if model.kind != ModelKind.GENERATIVE and (model.labels or model.template):
+    if model.kind != ModelKind.GENERATIVE and not model.is_remote and (model.labels or model.template):
         raise _invalid("labels", f"Labels and a template belong to generative models; '{model.name}' is a {model.kind}")
     if model.kind != ModelKind.CROSS_ENCODER and model.positive_class:
         raise _invalid(

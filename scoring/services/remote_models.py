@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from django.conf import settings
@@ -9,13 +10,20 @@ from django.conf import settings
 from assay.errors import AssayError
 from assay.outgoing import OutgoingError, outgoing
 from scoring.models import ScoringModel
-from scoring.models.scoring_model import Dtype, ModelKind
+from scoring.models.scoring_model import Dtype, ModelEngine, ModelKind
 
-# By what a remote engine answers: a relevance per document, or an embedding per text.
-REMOTE_KINDS: Final = (ModelKind.CROSS_ENCODER, ModelKind.BI_ENCODER)
+# By what the engine's language can ask for: a relevance per document; a vector, one per token, or classes of a text.
+RERANKED: Final = (ModelKind.CROSS_ENCODER, ModelKind.BI_ENCODER)
+REMOTE_KINDS: Final[Mapping[str, Sequence[ModelKind]]] = {
+    ModelEngine.VLLM: (*RERANKED, ModelKind.LATE_INTERACTION, ModelKind.CLASSIFIER),
+    ModelEngine.TEI: (*RERANKED, ModelKind.CLASSIFIER),
+    ModelEngine.OPENAI: (*RERANKED, ModelKind.CLASSIFIER),
+    ModelEngine.COHERE: RERANKED,
+    ModelEngine.JINA: RERANKED,
+}
 REMOTE_FIELDS: Final = ("endpoint", "remote_model", "credential")
 # What only weights on a worker of ours have.
-LOCAL_FIELDS: Final = ("source", "gguf_file", "template", "labels", "positive_class", "weights")
+LOCAL_FIELDS: Final = ("source", "gguf_file", "template", "positive_class", "weights")
 
 
 def remote_check(model: ScoringModel) -> None:
@@ -28,9 +36,16 @@ def remote_check(model: ScoringModel) -> None:
         return
     if given := [name for name in LOCAL_FIELDS if getattr(model, name)]:
         raise _invalid(given[0], f"'{given[0]}' means nothing to the remote engine {model.engine}; leave it out")
-    if model.kind not in REMOTE_KINDS:
-        able = " or ".join(REMOTE_KINDS)
-        raise _invalid("kind", f"'kind' is {model.kind}, which no remote engine serves; give {able}")
+    kinds = REMOTE_KINDS[model.engine]
+    if model.kind not in kinds:
+        able = ", ".join(kinds)
+        raise _invalid("kind", f"'kind' is {model.kind}, which is not asked of {model.engine}; give one of: {able}")
+    if (model.kind == ModelKind.CLASSIFIER) != bool(model.labels):
+        raise _invalid(
+            "labels",
+            "'labels' are the names of a remote classifier's classes, in the model's order; give them for a "
+            "classifier, and for no other kind",
+        )
     if model.max_length is not None or model.dtype != Dtype.AUTO or model.device != "auto":
         raise _invalid("max_length", "Length, dtype and device are the remote engine's own; leave them out")
     if not model.remote_model:

@@ -14,7 +14,7 @@ from assay.api.principal import Principal
 from assay.callers import Caller
 from assay.errors import AssayError
 from scoring.backpressure import model_admit
-from scoring.dispatch import pairs_of
+from scoring.dispatch import load_of, pairs_of
 from scoring.gathering import Gathering
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.models.scoring_model import ModelKind
@@ -30,6 +30,7 @@ from scoring.sync_metrics import sync_observe
 CLIENT_FAULTS: Final = {
     "too_long": "documents",
     "bad_limit": "max_tokens_per_doc",
+    "max_tokens_too_small": "truncate_prompt_tokens",
     "bad_dimensions": "dimensions",
     "unsupported_option": "long_documents",
     "remote_refused": "documents",
@@ -39,6 +40,7 @@ CLIENT_FAULTS: Final = {
     "prompt_too_long": "instruction",
     "no_room": "query",
     "unequal_lengths": "queries",
+    "too_many_candidates": "candidates",
     "token_ids_refused": "items",
     "text_and_token_ids": "items",
     "unknown_prompt_token_id": "items",
@@ -55,6 +57,10 @@ BUSY: Final = {
     "answer_too_large": 413,
     "overloaded": 429,
     "model_not_served": 409,
+    "packed_too_large": 409,
+    "set_gone": 404,
+    "set_not_encoded": 503,
+    "not_packed": 503,
     "model_load_failed": 503,
     "model_not_loaded": 503,
     "model_unloaded": 503,
@@ -75,7 +81,7 @@ Side = str | list[int]  # a text, or the token ids in its place
 
 @dataclass(frozen=True, slots=True)
 class ScoredItem:
-    """One pair's outcome. ``index`` counts in the order submitted."""
+    """One pair's outcome. ``index`` counts in the order submitted; of a stored set's document it is its position."""
 
     index: int
     score: float | None
@@ -137,7 +143,7 @@ def scoring_run(
     """
     options = options or SyncOptions()
     _check_size(queries, documents, pairing)
-    _check_options(model, options)
+    options = options_for(model, options)
     call = SyncRequest(
         reply_key="",
         model_id=str(model.pk),
@@ -154,12 +160,17 @@ def scoring_run(
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
     gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
+    row.report["pairing"] = pairing
+    return answer_keep(row=row, model=model, gathered=gathered)
+
+
+def answer_keep(*, row: ScoreRequest, model: ScoringModel, gathered: Gathered) -> ScoringAnswer:
+    """Save the row of a request that was answered with scores."""
     items = _items(gathered.reply)
     row.results = [
         {"index": item.index, "score": item.score, "raw_score": item.raw_score, "status": item.status}
         for item in items[:KEPT_RESULTS]
     ]
-    row.report["pairing"] = pairing
     row.save(force_insert=True)
     return ScoringAnswer(str(row.pk), model, items, gathered.reply, gathered.cold_start, gathered.rate_limit)
 
@@ -196,12 +207,14 @@ def call_run(
     try:
         with admitted(principal=principal, documents=pairs_of(call)) as admission:
             gathered = _answered(call, model, timeout_ms, admission.stay, caller or Caller())
-            admission.scored = row.scored_count = sum(status in ANSWERED for status in gathered.reply.statuses)
+            reply = gathered.reply
+            answered = sum(status in ANSWERED for status in reply.statuses) if reply.scored is None else reply.scored
+            admission.scored = row.scored_count = answered
     except AssayError as error:
         row.status_code, row.error_code = error.status, error.code
         row.save(force_insert=True)
         raise
-    reply, row.compute_seconds = gathered.reply, gathered.compute_seconds
+    row.compute_seconds = gathered.compute_seconds
     row.model_revision, row.prompt_tokens, row.timings = reply.revision, reply.prompt_tokens, reply.timings
     row.report = {
         "backend": reply.backend,
@@ -228,7 +241,7 @@ def _answered(
             f"The {allowed:g} s that the request may take had passed before a worker was asked. Give it more time."
         )
         raise AssayError("deadline_exceeded", message, status=504)
-    with model_admit(model=model, pairs=pairs_of(call), seconds=seconds) as taken_on:
+    with model_admit(model=model, pairs=load_of(call), seconds=seconds) as taken_on:
         gathered = _gathered(call, model, seconds, stay, caller)
         reply = gathered.reply
         if not reply.error_code:
@@ -285,18 +298,19 @@ def _param(reply: SyncReply) -> str | None:
 
 def _items(reply: SyncReply) -> list[ScoredItem]:
     windows: Sequence[list[int] | None] = reply.best_windows or [None] * len(reply.scores)
+    places: Sequence[int] = reply.positions or range(len(reply.scores))
     return [
         ScoredItem(
-            index,
+            place,
             decimal(score),
             decimal(raw),
             ItemStatus(status),
-            reply.errors.get(str(index)),
+            reply.errors.get(str(pair)),
             truncated,
             None if score is None else window,
         )
-        for index, (score, raw, status, truncated, window) in enumerate(
-            zip(reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, windows, strict=True)
+        for pair, (place, score, raw, status, truncated, window) in enumerate(
+            zip(places, reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, windows, strict=True)
         )
     ]
 
@@ -339,8 +353,28 @@ def check_dimensions(model: ScoringModel, dimensions: int | None) -> None:
     )
 
 
-def _check_options(model: ScoringModel, options: SyncOptions) -> None:
-    """What the engine would pass over in silence."""
+def _limits_by_text(model: ScoringModel, options: SyncOptions) -> SyncOptions:
+    """For models that read texts one by one, the limit of a pair is the limit of each of its texts."""
+    if options.max_tokens is None or model.kind in (ModelKind.CROSS_ENCODER, ModelKind.GENERATIVE):
+        return options
+    if model.kind == ModelKind.LISTWISE:
+        raise AssayError(
+            "unsupported_option",
+            f"The model '{model.name}' ({model.kind}) reads many documents in one prompt, so that no pair has a limit "
+            "of its own. Leave truncate_prompt_tokens out, or give max_tokens_per_doc.",
+            status=422,
+            param="truncate_prompt_tokens",
+        )
+    return replace(
+        options,
+        max_tokens=None,
+        max_tokens_per_query=min(options.max_tokens, options.max_tokens_per_query or options.max_tokens),
+        max_tokens_per_document=min(options.max_tokens, options.max_tokens_per_document or options.max_tokens),
+    )
+
+
+def options_for(model: ScoringModel, options: SyncOptions) -> SyncOptions:
+    """The options as the model takes them. Raises AssayError 422 for what the engine would pass over in silence."""
     check_dimensions(model, options.dimensions)
     if not options.use_activation and model.kind != ModelKind.CROSS_ENCODER:
         raise AssayError(
@@ -350,3 +384,4 @@ def _check_options(model: ScoringModel, options: SyncOptions) -> None:
             status=422,
             param="use_activation",
         )
+    return _limits_by_text(model, options)

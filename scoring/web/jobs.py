@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.http import Http404
-from django_filters.views import FilterView
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
-from scoring.web.columns import ColumnsMixin
+from scoring.web.filtered import FilteredListView
 
 
 def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
@@ -22,7 +21,7 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(PrincipalMixin, ColumnsMixin, FilterView):
+class JobListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_name = "jobs"
     filterset_class = JobFilter
@@ -30,7 +29,3 @@ class JobListView(PrincipalMixin, ColumnsMixin, FilterView):
 
     def get_queryset(self) -> Any:
         return jobs_of(self.principal)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_empty = not self.request.GET and not self.object_list
-        return super().get_context_data(is_empty=is_empty, **kwargs)

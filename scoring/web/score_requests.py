@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 from django.http import Http404
 from django.views.generic import DetailView
-from django_filters.views import FilterView
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
-from scoring.web.columns import ColumnsMixin
+from scoring.web.filtered import FilteredListView
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class ResultRow:
     document: str | None
 
 
-class ScoreRequestListView(PrincipalMixin, ColumnsMixin, FilterView):
+class ScoreRequestListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.SCORE
     table_name = "score-requests"
     filterset_class = ScoreRequestFilter
@@ -37,10 +36,6 @@ class ScoreRequestListView(PrincipalMixin, ColumnsMixin, FilterView):
     def get_queryset(self) -> Any:
         requests = ScoreRequest.objects.for_team(self.principal.team).select_related("token", "created_by")
         return requests.defer("queries", "documents", "results")
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_empty = not self.request.GET and not self.object_list
-        return super().get_context_data(is_empty=is_empty, **kwargs)
 
 
 class ScoreRequestDetailView(PrincipalMixin, DetailView[ScoreRequest]):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from django.http import Http404
 from django.urls import reverse
 from django.views.generic import DetailView
-from django_filters.views import FilterView
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
@@ -19,7 +18,7 @@ from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.charts import Histogram, histogram
-from scoring.web.columns import ColumnsMixin
+from scoring.web.filtered import FilteredListView
 from scoring.web.paging import LongPaginator, PositionPaginator
 from scoring.web.set_kinds import SetKind
 
@@ -50,7 +49,7 @@ def lengths_of(uploaded: UploadedSet) -> Histogram | None:
     return histogram(counts, caption="words in a text", unit="texts")
 
 
-class SetListView(PrincipalMixin, ColumnsMixin, FilterView):
+class SetListView(FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_name = "sets"
     filterset_class = UploadedSetFilter
@@ -63,9 +62,7 @@ class SetListView(PrincipalMixin, ColumnsMixin, FilterView):
         return () if self.kwargs["kind"].job_field else ("job_count",)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        kind: SetKind = self.kwargs["kind"]
-        is_empty = not self.request.GET and not self.object_list
-        return super().get_context_data(kind=kind, is_empty=is_empty, **kwargs)
+        return super().get_context_data(kind=self.kwargs["kind"], **kwargs)
 
 
 class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):

@@ -52,7 +52,10 @@ def test_a_bomb_is_refused_in_little_memory(api: APIClient, settings: Settings, 
 def test_what_is_not_packed_so_is_named(api: APIClient, encoding: str) -> None:
     whole = PACKERS[encoding](b'{"query": "' + bytes(range(32, 127)) * 99 + b'"}')
     for body in (b"{}", whole[: len(whole) // 2]):
-        assert code(post(api, body, encoding)) == (400, "malformed_body")
+        refused = post(api, body, encoding)
+        assert code(refused) == (400, "malformed_body")
+        if encoding == "gzip":  # a zstd frame that breaks off ends quietly
+            assert "packed by gzip, and it cannot be" in refused.json()["error"]["message"]
 
 
 def test_other_encodings_are_refused_by_name(api: APIClient) -> None:

@@ -1,14 +1,15 @@
 """What people's clients send, and that they read what they would read from the engine itself.
 
-``cohere`` and ``openai`` are the real packages. The rerank connectors of LangChain, LlamaIndex and infinity bring some
-thirty packages along (or an httpx of their own) to post one small body: here that body is posted as their code builds
-it, in langchain-community 0.4 (JinaRerank), llama-index-postprocessor-jinaai-rerank 0.6, -tei-rerank 0.6 and
-infinity_client 0.0.78."""
+``cohere`` and ``openai`` are the real packages. The rerank connectors of LangChain, LlamaIndex and infinity want an
+httpx of their own: their code runs where a Python that has them is named (connectors.py), and everywhere the body is
+posted that it builds."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -205,6 +206,24 @@ def test_openai_shortens_vectors_only_where_the_model_was_trained_for_it(
     rows = sorted(posted(client, "/v1/rerank", **body)["results"], key=lambda row: row["index"])
     expected = reference.score("tiny-shortened", dimensions=8).scores
     same([row["relevance_score"] for row in rows], expected)
+
+
+def test_connectors_read_what_they_would_read_elsewhere(stack: Stack, client: Client, reference: Reference) -> None:
+    """LangChain's, LlamaIndex's and infinity's own code, where a Python that has them is named."""
+    python = os.environ.get("CONNECTORS_PYTHON")
+    if not python:
+        pytest.skip("CONNECTORS_PYTHON names no Python with the packages that tests/api/connectors.py lists.")
+    command = [python, str(Path(__file__).with_name("connectors.py")), stack.base_url, stack.token, "minilm"]
+    given = json.dumps({"query": QUERY, "texts": TEXTS})
+    run = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    read = json.loads(run.stdout)
+    assert len(read) == 5
+    for name, rows in read.items():
+        expected = reference.score("minilm-late" if name == "llama_index_tei" else "minilm").scores
+        order = np.argsort(-expected)[:2]
+        assert [index for index, _ in rows] == order.tolist(), name
+        same([score for _, score in rows], expected[order])
 
 
 # What other clients post

@@ -183,7 +183,7 @@ def test_the_csv_guards_against_formulas(api: APIClient, ended: Job) -> None:
     assert response["Content-Type"] == "text/csv; charset=utf-8" and len(rows) == 140
     assert rows[0] == {
         "query_id": "q1", "query": "first", "rank": "1", "document_id": "d0", "title": "'=SUM(0)", "score": "2.5",
-        "raw_score": "2.5", "status": "ok", "text": "text 0",
+        "raw_score": "2.5", "status": "ok", "text": "text 0", "backend": "cpu",
     }  # fmt: skip
     assert rows[69]["document_id"] == "d69" and rows[69]["score"] == "" and rows[69]["status"] == "empty"
     assert AuditEvent.objects.filter(verb="job.exported", detail__format="csv").count() == 1

@@ -52,10 +52,10 @@ def reserve(client: redis.Redis, principal: Principal, documents: int = 1, lease
     return reservation
 
 
-def refused(act: Callable[[], object]) -> AssayError:
+def refused(act: Callable[[], object], status: int = 429) -> AssayError:
     with pytest.raises(AssayError) as refusal:
         act()
-    assert (refusal.value.status, refusal.value.code) == (429, "quota_exceeded")
+    assert (refusal.value.status, refusal.value.code) == (status, "quota_exceeded")
     return refusal.value
 
 
@@ -81,6 +81,17 @@ def test_all_quotas_are_taken_or_none(principal: Principal, redis_client: redis.
     assert used(reserve(redis_client, principal, documents=4)) == {
         "token/requests_per_minute": 2, "token/requests_in_flight": 2, "team/documents_per_day": 10
     }  # fmt: skip
+
+
+def test_what_a_quota_never_gives_is_not_to_be_sent_again(principal: Principal, redis_client: redis.Redis) -> None:
+    limit(principal, documents_per_day=10, requests_per_minute=1)
+    reserve(redis_client, principal)
+    error = refused(lambda: reserve(redis_client, principal, documents=11), status=413)  # though both are used up
+    assert (error.extra["quota"], error.retry_after) == ("documents_per_day", None)
+    assert "needs 11 documents per day; of the 10" in error.message and "Split it" in error.message
+    limit(principal, documents_per_day=10, requests_per_minute=0)
+    error = refused(lambda: reserve(redis_client, principal), status=403)
+    assert error.retry_after is None and "Ask an administrator for a larger quota." in error.message
 
 
 def test_another_token_of_the_team_shares_its_quota_only(principal: Principal, redis_client: redis.Redis) -> None:

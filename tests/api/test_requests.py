@@ -140,7 +140,7 @@ def test_t3_a_nul_is_refused_with_its_place(api: APIClient, path: str) -> None:
         ({"instruction": 7}, "invalid", "instruction"),
         ({"max_tokens_per_doc": -1}, "min_value", "max_tokens_per_doc"),
         ({"max_tokens_per_query": "5"}, "invalid", "max_tokens_per_query"),
-        ({"truncate_prompt_tokens": 128}, "max_value", "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": 0}, "min_value", "truncate_prompt_tokens"),
         ({"model": 7}, "invalid", "model"),
     ],
 )

@@ -161,6 +161,20 @@ def test_limits_per_document_and_query_are_kept(client: Client) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_a_limit_of_a_pair_is_kept_on_every_route(client: Client, model: str) -> None:
+    long = [{"text": "limescale " * 200}]
+    for path, side in (("/rerank", "documents"), ("/score", "documents"), ("/generative_scoring", "items")):
+        if path == "/generative_scoring" and model != "smollm2-judge":
+            continue
+        query = {"queries": QUERY} if path == "/score" else {"query": QUERY}
+        body = {"model": model, **query, side: long, "truncate_prompt_tokens": 128}
+        row = next(
+            iter(check(client.post(path, json=body), method="post").get("results" if path == "/rerank" else "data"))
+        )
+        assert row["status"] == "truncated" and row["truncated_tokens"] > 60, (path, row)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_i2_duplicates_have_equal_scores_and_their_own_indices(client: Client, model: str) -> None:
     documents = [{"id": "x", "text": TEXTS[4]}, {"id": "x", "text": TEXTS[4]}, {"id": "y", "text": TEXTS[0]}]
     rows = sorted(rerank(client, documents, model=model)["results"], key=lambda row: row["index"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
 from scoring.models import Job, ScoringModel, Worker
@@ -42,8 +43,9 @@ def message_of(response: Any, param: str, status: int = 422, method: str = "post
         ("/rerank", {"rank_fields": ["a", 7]}, "rank_fields[1]", "'rank_fields[1]' is 7; give a text that is not "
          "empty."),
         ("/rerank", {"model": ""}, "model", "'model' is empty; give a text that is not empty, or leave it out."),
-        ("/rerank", {"truncate_prompt_tokens": 128}, "truncate_prompt_tokens", "'truncate_prompt_tokens' is 128; give "
-         "a whole number from -1 to -1."),
+        ("/rerank", {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "'truncate_prompt_tokens' is -2; give "
+         "a whole number from -1 on."),
+        ("/rerank", {"truncation_side": "left"}, "truncation_side", "'truncation_side' is 'left'; give right."),
         ("/api/v1/models", {"max_replicas": 0}, "max_replicas", "'max_replicas' is 0; give a whole number from 1 to "
          "32,767."),
         ("/api/v1/models", {"weights": "1"}, "weights", "'weights' is '1'; give a list of numbers."),
@@ -95,12 +97,19 @@ def test_a_job_refusal_says_what_to_give_instead(
         ("/jobs?state=nosuch", "state", "'state' is 'nosuch'; give scheduled, queued, running"),
         ("/jobs?document_set=nosuch", "document_set", "'document_set' is 'nosuch'; give an id such as"),
         ("/jobs?created_after=soon", "created_after", "'created_after' is 'soon'; give a moment with its time zone"),
-        ("/score-requests?status_code=ok", "status_code", "'status_code' is 'ok'; give a number."),
+        ("/score-requests?status_code=ok", "status_code", "'status_code' is 'ok'; give a whole number."),
+        ("/score-requests?status_code=0.5", "status_code", "'status_code' is '0.5'; give a whole number."),
+        ("/jobs?query_set=", "query_set", "'query_set' is empty; give an id such as"),
+        ("/jobs/{job}/results?texts=1", "texts", "'texts' is '1'; give true or false."),
         ("/jobs/{job}/events?problems=maybe", "problems", "'problems' is 'maybe'; give true or false."),
         ("/jobs/{job}?stat=1", "stat", "Unknown query parameter 'stat'; the valid ones are: none."),
         ("/models/late?full=1", "full", "Unknown query parameter 'full'"),
         ("/jobs/{job}/results?top_n=0", "top_n", "'top_n' is '0'; give a whole number from 1 to 1,000."),
         ("/jobs/{job}/export?format=xlsx", "format", "'format' is 'xlsx'; give csv, jsonl"),
+        ("/jobs/{job}/export?format=csv&format=jsonl", "format", "'format' is given 2 times, as 'csv' and 'jsonl'"),
+        ("/jobs/{job}/results?page_size=1&page_size=2", "page_size", "'page_size' is given 2 times"),
+        ("/jobs?name=a&name=b", "name", "'name' is given 2 times, as 'a' and 'b'; give it once."),
+        ("/usage?from=2026-13-01", "from", "'from' is '2026-13-01'; give a day such as 2026-11-30"),
     ],
 )
 def test_a_query_parameter_that_cannot_be_is_told_in_the_same_way(
@@ -108,6 +117,58 @@ def test_a_query_parameter_that_cannot_be_is_told_in_the_same_way(
 ) -> None:
     response = api.get(f"/api/v1{query.format(job=submit()['id'])}")
     assert message_of(response, param, method="get").startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/api/v1/jobs/01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11", "There is no job '01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11'"),
+        ("/api/v1/models/nobody", "There is no"),
+        ("/api/v1/tokens/nobody", "There is no API token 'nobody' that you may see."),
+        ("/api/v1/jobs/seven", "There is nothing at the address '/api/v1/jobs/seven'."),
+    ],
+)
+def test_what_is_not_found_is_named(api: APIClient, path: str, message: str) -> None:
+    response = api.get(path)
+    error = response.json()["error"]
+    assert response.status_code == 404 and error["message"].startswith(message)
+    assert path.rpartition("/")[2] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "param", "message"),
+    [
+        ({"run": 7}, "metadata.run", "'metadata.run' is 7; give a text of at most 512 characters."),
+        ({"x" * 65: "a"}, "metadata", "'metadata' has 1 members, of which the longest name has 65 characters; give"),
+        ([], "metadata", "'metadata' is an empty list; give an object"),
+    ],
+)
+def test_the_metadata_of_a_batch(api: APIClient, metadata: Any, param: str, message: str) -> None:
+    body = {"input_file_id": "f", "endpoint": "/v1/rerank", "completion_window": "24h", "metadata": metadata}
+    assert message_of(api.post("/v1/batches", body), param).startswith(message)
+
+
+def test_where_no_model_is_served_it_says_what_to_register(api: APIClient) -> None:
+    message = message_of(api.post("/rerank", RERANK), "model")
+    assert message.endswith(
+        "register one of these kinds: cross-encoder, late-interaction, hybrid, listwise, bi-encoder, "
+        "sparse, generative."
+    )
+
+
+def test_what_may_be_given_several_times_may(api: APIClient, submit: SubmitJob) -> None:
+    job = submit()
+    found = check(api.get("/api/v1/jobs?state=queued&state=running"))["results"]
+    assert [each["id"] for each in found] == [job["id"]]
+
+
+def test_a_form_field_or_parameter_twice_is_refused(api: APIClient) -> None:
+    sent = {"file": SimpleUploadedFile("a.csv", b"id,text\n1,a\n"), "name": ["a", "b"]}
+    message = message_of(api.post("/api/v1/document-sets", sent, format="multipart"), "name")
+    assert message == "'name' is given 2 times, as 'a' and 'b'; give it once."
+    sent = {"file": SimpleUploadedFile("a.csv", b"id,text\n1,a\n"), "name": "a"}
+    message_of(api.post("/api/v1/document-sets?name=b", sent, format="multipart"), "name")
+    message_of(api.post("/rerank?limit=1&limit=2", RERANK), "limit")
 
 
 def test_what_a_move_does_not_read_is_refused(api: APIClient, submit: SubmitJob) -> None:
@@ -138,5 +199,6 @@ def test_a_long_name_is_not_echoed_whole(api: APIClient, model: ScoringModel) ->
 def test_other_methods_and_media_types_name_the_right_ones(api: APIClient) -> None:
     method = api.delete("/rerank").json()["error"]["message"]
     media = api.post("/rerank", "q=a", content_type="application/x-www-form-urlencoded").json()["error"]["message"]
+    assert api.generic("TRACE", "/api/v1/jobs?unknown=1").status_code == 405
     assert method == "DELETE is not answered here; use POST."
     assert "application/x-www-form-urlencoded" in media and media.endswith("send application/json.")

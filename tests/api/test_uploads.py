@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from rest_framework.test import APIClient
 
 from scoring.models import Document, DocumentSet, Job, JudgementSet, Query, QuerySet, RunSet
@@ -344,6 +345,7 @@ def test_texts_are_deleted_and_the_ranking_stays(api: APIClient, ended: Job) -> 
     for resource, rows in (("document-sets", "documents"), ("query-sets", "queries")):
         pk = ended.document_set_id if rows == "documents" else ended.query_set_id
         assert {row["text"] for row in check(api.get(f"/api/v1/{resource}/{pk}/{rows}"))["results"]} == {""}
+        assert not check(api.get(f"/api/v1/{resource}/{pk}/{rows}", {"text": "t"}))["results"]
     lines = api.get(f"/api/v1/jobs/{ended.pk}/export", {"format": "jsonl"}).getvalue().decode().splitlines()
     assert {(row["text"], row["title"], row["query"]) for row in map(json.loads, lines)} == {("", "", "")}
     assert retention_apply() == 72
@@ -368,6 +370,19 @@ def test_lists_take_a_constant_number_of_queries(
         upload("document-sets", b"text\ntext %d\n" % number)
     with django_assert_max_num_queries(3):  # token, its last use, the page
         assert len(api.get("/api/v1/document-sets").json()["results"]) == 8
+
+
+@pytest.mark.parametrize("table", ["scoring_documentset", "scoring_document"])  # by INSERT, by COPY
+def test_a_full_disk_of_the_database_is_told(api: APIClient, table: str) -> None:
+    with connection.cursor() as cursor:  # PostgreSQL's own error, raised where a row is written
+        cursor.execute(
+            "CREATE FUNCTION pg_temp.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE disk_full; END $$"
+        )
+        cursor.execute(f"CREATE TRIGGER is_full BEFORE INSERT ON {table} EXECUTE FUNCTION pg_temp.full()")
+    response = send_file(api, "document-sets", DOCUMENTS)
+    error = check(response, method="post")["error"]
+    assert (response.status_code, error["code"]) == (507, "no_room")
+    assert "database's disk is full" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["document-sets", "document-sets/preview"])

@@ -20,7 +20,7 @@ from redis import Redis
 from assay import embedded
 from assay.supervisor import Platform
 from tests.integration.rig import wait_for
-from tests.integration.running import FINAL, checked
+from tests.integration.running import FINAL, LOOK_SECONDS, checked
 
 LEASE_SECONDS: Final = 5.0
 QUIET: Final = 45.0  # the longest that a job may need to go on after a disturbance
@@ -208,7 +208,7 @@ def ended(house: House, job: dict[str, Any], *, seconds: float = 240.0) -> dict[
             return False
         return last.get("state") in FINAL
 
-    wait_for(is_final, seconds=seconds, what=f"the end of job {job['id']}")
+    wait_for(is_final, seconds=seconds, what=f"the end of job {job['id']}", every=LOOK_SECONDS)
     return last
 
 

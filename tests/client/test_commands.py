@@ -102,8 +102,11 @@ def test_models(assay: Assay, model: str, home: Path) -> None:
     assert model in [each["name"] for each in assay("models", "list", "--json").json]
     shown = assay("models", "show", model).out
     assert "late-interaction" in shown and "self-test" in shown
-    rejected = assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse", "--wait", "--json")
+    rejected = assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse", "--json")
     assert (rejected.code, rejected.json["state"]) == (1, "rejected")
+    assert "'client-lost' is rejected and not served." in rejected.err and "/nowhere" in rejected.err
+    later = assay("models", "register", "client-later", "/nowhere", "--kind", "sparse", "--no-wait", "--json")
+    assert later.code == 0 and later.json["state"] in ("registered", "testing", "rejected")
     assert assay("models", "register", "client-lost", "/nowhere", "--kind", "sparse").code == 3
 
 

@@ -257,6 +257,16 @@ def test_limits_of_the_request(engine: Engine) -> None:
         score(engine, "bert", ("a",), ("a",), max_tokens_per_query=0)
 
 
+def test_a_limit_of_the_whole_pair(engine: Engine) -> None:
+    """[CLS] a b [SEP] a b c [SEP]: three of the tokens are the template's."""
+    whole = score(engine, "bert", ("a b",), ("a b c",))
+    cut = score(engine, "bert", ("a b",), ("a b c d",), max_tokens=8)
+    assert cut.truncated_tokens.tolist() == [1]
+    np.testing.assert_allclose(cut.raw_scores, whole.raw_scores, atol=1e-5)
+    with pytest.raises(EngineError, match="3 of every pair are the template's"):
+        score(engine, "bert", ("a",), ("a",), max_tokens=4)
+
+
 def test_an_instruction_has_no_place(engine: Engine) -> None:
     with pytest.raises(EngineError, match="no place for an instruction"):
         score(engine, "bert", ("a",), ("b",), instruction="Find answers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,15 +56,23 @@ DOCUMENTS = tuple(" ".join((WORDS * 25)[i : i + length]) for i, length in enumer
 QUERIES = ("heat transfer", "where does transition begin in a boundary layer?", "bees")
 
 
-def token_vectors(folder: Path, text: str, limit: int) -> npt.NDArray[np.float64]:
+TokenVectors = Callable[[str, int], npt.NDArray[np.float64]]  # of a text and a limit
+
+
+@pytest.fixture(scope="module")
+def token_vectors(minilm_folder: Path) -> TokenVectors:
     """Normalised last hidden states of transformers' own run, in float64."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
-    inputs = tokenizer(text, truncation=True, max_length=limit, padding=False, return_tensors="pt")
-    with torch.inference_mode():
-        hidden = model(**inputs).last_hidden_state[0]
-    normalised: npt.NDArray[np.float64] = torch.nn.functional.normalize(hidden, dim=-1).numpy()
-    return normalised
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder)
+    model = AutoModel.from_pretrained(minilm_folder, dtype=torch.float64, attn_implementation="eager").eval()
+
+    def vectors(text: str, limit: int) -> npt.NDArray[np.float64]:
+        inputs = tokenizer(text, truncation=True, max_length=limit, padding=False, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = model(**inputs).last_hidden_state[0]
+        normalised: npt.NDArray[np.float64] = torch.nn.functional.normalize(hidden, dim=-1).numpy()
+        return normalised
+
+    return vectors
 
 
 @pytest.mark.parametrize(("name", "limit"), [("minilm", 256), ("minilm-512", 512)])
@@ -77,18 +86,20 @@ def test_cosine_equals_sentence_transformers(minilm: Engine, minilm_folder: Path
 
 
 @pytest.mark.parametrize(("name", "limit"), [("late", 256), ("late-512", 512)])
-def test_maxsim_equals_float64_over_hidden_states(minilm: Engine, minilm_folder: Path, name: str, limit: int) -> None:
-    queries = [token_vectors(minilm_folder, text, limit) for text in QUERIES]
-    documents = [token_vectors(minilm_folder, text, limit) for text in DOCUMENTS]
+def test_maxsim_equals_float64_over_hidden_states(
+    minilm: Engine, token_vectors: TokenVectors, name: str, limit: int
+) -> None:
+    queries = [token_vectors(text, limit) for text in QUERIES]
+    documents = [token_vectors(text, limit) for text in DOCUMENTS]
     expected = [[(query @ document.T).max(axis=1).sum() for document in documents] for query in queries]
     output = minilm.submit(ScoringRequest(name, QUERIES, DOCUMENTS)).result()
     np.testing.assert_allclose(output.scores.reshape(3, -1), expected, rtol=0, atol=1e-4)
 
 
-def test_s1_mean_maxsim_of_unit_vectors_is_at_most_one(minilm: Engine, minilm_folder: Path) -> None:
+def test_s1_mean_maxsim_of_unit_vectors_is_at_most_one(minilm: Engine, token_vectors: TokenVectors) -> None:
     texts = ("Machine learning is a field of study.", "machine learning")
     output = minilm.submit(ScoringRequest("late", ("machine learning",), texts)).result()
-    tokens = len(token_vectors(minilm_folder, "machine learning", 256))
+    tokens = len(token_vectors("machine learning", 256))
     assert output.scores[1] == pytest.approx(tokens, abs=1e-4)
     assert (output.scores / tokens <= 1 + 1e-6).all()
 

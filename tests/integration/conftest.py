@@ -94,7 +94,7 @@ def _import(principal: Principal, kind: str, content: str) -> UploadedSet:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[EngineWithRemotes]:
-    engine = EngineWithRemotes(EngineConfig(device="cpu", threads=2))
+    engine = EngineWithRemotes(EngineConfig(device="cpu", threads=1))
     yield engine
     engine.close()
 

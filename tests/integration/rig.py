@@ -14,21 +14,23 @@ from scoring.services.registry import model_register
 from scoring.states import ModelState, PlacementState
 from tests.engine.tiny import build
 from workers.batch import Batch
-from workers.engine import Engine
 from workers.host import Host
+from workers.remote.engine import EngineWithRemotes
 
 
-def wait_for(condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition") -> None:
-    """Return once ``condition()`` is true; an AssertionError after ``seconds``."""
+def wait_for(
+    condition: Callable[[], object], *, seconds: float = 30.0, what: str = "the condition", every: float = 0.05
+) -> None:
+    """Return once ``condition()`` is true, asked ``every`` so many seconds; an AssertionError after ``seconds``."""
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, f"{what} did not come true within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 @dataclass
 class Rig:
-    engine: Engine
+    engine: EngineWithRemotes
     worker: Worker
     host: Host
     batch: Batch

@@ -33,6 +33,7 @@ WORDS = [
     "bow",
 ]
 FINAL = ("completed", "completed_with_errors", "cancelled", "failed")
+LOOK_SECONDS = 0.25  # each look is work for the web server, on the cores that the waited-for workers need
 
 
 def checked(response: httpx.Response) -> dict[str, Any]:
@@ -50,7 +51,8 @@ def registered(client: httpx.Client, name: str, **fields: Any) -> str:
     def state() -> str:
         return str(checked(client.get(f"/api/v1/models/{name}"))["state"])
 
-    wait_for(lambda: state() in ("available", "rejected"), seconds=300, what=f"the self-test of {name}")
+    settled = ("available", "rejected")
+    wait_for(lambda: state() in settled, seconds=300, what=f"the self-test of {name}", every=LOOK_SECONDS)
     assert state() == "available"
     return name
 
@@ -83,8 +85,8 @@ def submitted_texts(client: httpx.Client, model: str, *, documents: list[str], q
 
 
 def finished(client: httpx.Client, job: dict[str, Any], *, seconds: float = 180) -> dict[str, Any]:
-    path = f"/api/v1/jobs/{job['id']}"
-    wait_for(lambda: checked(client.get(path))["state"] in FINAL, seconds=seconds, what=f"the end of job {job['id']}")
+    path, what = f"/api/v1/jobs/{job['id']}", f"the end of job {job['id']}"
+    wait_for(lambda: checked(client.get(path))["state"] in FINAL, seconds=seconds, what=what, every=LOOK_SECONDS)
     return checked(client.get(path))
 
 

@@ -52,6 +52,7 @@ def small(tmp_path: Path) -> Iterator[Small]:
         "REDIS_URL": embedded.redis_url(tmp_path),
         "DATA_DIR": str(tmp_path),
         "DEVICE": "cpu",
+        "ENGINE_THREADS": "1",
     }
     manage(environment, "migrate", "--verbosity=0")
     token = manage(environment, "create_token", "--name=tests", "--scopes", *sorted(ALL_SCOPES)).strip()

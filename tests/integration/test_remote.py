@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -22,9 +25,19 @@ from tests.integration.rig import Rig, wait_for
 from tests.integration.running import Rows, checked, finished, registered, submitted_texts
 from tests.security.receiver import Received, Receiver, receiving, reply
 from tests.stack import Stack
-from workers.engine.errors import EngineError
-from workers.engine.types import ItemStatus, LongDocuments, Pairing, ScoringOptions, ScoringRequest
+from workers.engine.errors import EngineError, RequestCancelled
+from workers.engine.types import (
+    ItemStatus,
+    LongDocuments,
+    Pairing,
+    PoolingOptions,
+    PoolingRequest,
+    PoolingTask,
+    ScoringOptions,
+    ScoringRequest,
+)
 from workers.remote.breaker import FIRST_PAUSE, Breaker
+from workers.remote.connection import LONGEST_WISH, seconds_wished
 
 STOP = {"the", "a", "of", "and", "are", "is", "in", "how", "what", "do", "it", "to"}
 
@@ -46,6 +59,13 @@ def vector(text: str) -> list[float]:
     return [float(number) for number in found]
 
 
+def by_name(raw: bool, text: str) -> list[dict[str, Any]]:
+    """The class of the longer ones first: how long a text is, and how short."""
+    length = float(len(text))
+    scores = (length, -length) if raw else (length / (1 + length), 1 / (1 + length))
+    return [{"label": name, "score": score} for name, score in zip(("long", "short"), scores, strict=True)]
+
+
 def answer(received: Received) -> Any:
     body = json.loads(received.body)
     match received.path:
@@ -63,6 +83,18 @@ def answer(received: Received) -> Any:
             return {"embeddings": {"float": [vector(text) for text in body["texts"]]}}
         case "/embed":
             return [vector(text) for text in body["inputs"]]
+        case "/pooling":
+            data = [
+                {"index": n, "data": [vector(word) for word in words(text)]} for n, text in enumerate(body["input"])
+            ]
+            return {"model": "served/t", "data": data[::-1]}
+        case "/predict":
+            return [by_name(body["raw_scores"], text) for (text,) in body["inputs"]]
+        case "/v1/classify":
+            return {"model": "served/c", "data": [by_name(body["raw_scores"], text) for text in body["input"]]}
+        case "/classify":
+            found = [by_name(not body["use_activation"], text)[::-1] for text in body["input"]]
+            return {"data": [{"index": n, "probs": [e["score"] for e in each]} for n, each in enumerate(found)][::-1]}
     raise AssertionError(received.path)
 
 
@@ -125,6 +157,119 @@ def test_every_language_and_kind(
         assert output.backend == "vllm:served/r" and output.prompt_tokens == 300
 
 
+@pytest.mark.parametrize(
+    ("language", "kind", "task"),
+    [
+        ("vllm", "bi-encoder", "embed"), ("cohere", "bi-encoder", "embed"), ("tei", "bi-encoder", "embed"),
+        ("vllm", "late-interaction", "token_embed"), ("vllm", "classifier", "classify"),
+        ("tei", "classifier", "classify"), ("openai-compatible", "classifier", "classify"),
+    ],
+)  # fmt: skip
+def test_what_single_texts_become(
+    remote: Callable[..., ScoringModel], server: Receiver, rig: Rig, language: str, kind: str, task: str
+) -> None:
+    labels = ["short", "long"] if kind == "classifier" else []
+    model = remote("pools", engine=language, kind=kind, labels=labels)
+    assert model.state == ModelState.AVAILABLE, model.self_test_report
+    texts = ("bread and bridges", " ", *(f"bread number {n}" for n in range(70)), "bread and bridges")
+    ask = PoolingRequest("pools", texts, PoolingTask(task))
+    output = rig.engine.submit_pooling(ask).result(60)
+    assert [text.status for text in output.data[:3]] == [ItemStatus.OK, ItemStatus.EMPTY, ItemStatus.OK]
+    assert output.backend.startswith(f"{language}:") and output.labels == tuple(labels)
+    for place in (0, 2, 40, 72):
+        found, text = output.data[place], texts[place]
+        match task:
+            case "embed":
+                assert found.vector == pytest.approx(np.array(vector(text), np.float32))
+            case "token_embed":
+                assert found.token_vectors == pytest.approx(np.array([vector(w) for w in words(text)], np.float32))
+                assert len(found.token_ids) == len(words(text))
+            case "classify":
+                assert found.classes == pytest.approx([1 / (1 + len(text)), len(text) / (1 + len(text))])
+    server.requests.clear()
+    for options in (PoolingOptions(dimensions=3), PoolingOptions(max_tokens=3), PoolingOptions(normalize=False)):
+        with pytest.raises(EngineError, match="Leave"):
+            rig.engine.submit_pooling(replace(ask, options=options)).result(60)
+    other = PoolingTask.TOKEN_CLASSIFY
+    with pytest.raises(EngineError, match="token_classify"):
+        rig.engine.submit_pooling(replace(ask, task=other)).result(60)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("status", [500, 413, 422])
+def test_a_text_that_the_server_refuses_fails_alone(
+    remote: Callable[..., ScoringModel], server: Receiver, rig: Rig, status: int
+) -> None:
+    """Nor does it keep others from the server."""
+    remote("picky")
+    remote("picky-vectors", kind="bi-encoder")
+
+    def picky(handler: BaseHTTPRequestHandler, received: Received) -> None:
+        (reply(status) if b"poison" in received.body else serve)(handler, received)
+
+    server.reply = picky
+    documents = [f"bread number {n} of the river" for n in range(90)]
+    documents[17] = documents[60] = "a poison"
+    queries = ("river bridge", "which poison is it", "bread oven")
+    for name in ("picky", "picky-vectors"):
+        server.requests.clear()
+        output = rig.engine.submit(ScoringRequest(name, queries, tuple(documents))).result(60)
+        failed = output.status.reshape(3, 90) == ItemStatus.FAILED
+        assert failed[1].all() and set(np.flatnonzero(failed[0])) == set(np.flatnonzero(failed[2])) == {17, 60}
+        assert set(output.errors.values()) == {"remote_refused"} and np.isfinite(output.scores).sum() == 2 * 88
+        assert len(server.requests) < 120 and rig.engine.trouble(name) == "", "the breaker did not notice"
+    asked = PoolingRequest("picky-vectors", ("bread", "poison"), PoolingTask.EMBED)
+    pooled = rig.engine.submit_pooling(asked).result(60)
+    assert pooled.errors == {1: "remote_refused"} and pooled.data[0].vector is not None
+
+
+def test_a_server_that_refuses_everything_is_away(
+    remote: Callable[..., ScoringModel], server: Receiver, rig: Rig
+) -> None:
+    remote("broken")
+    server.reply = reply(500)
+    for _ in range(3):
+        assert rig.engine.shut("broken") == ""
+        with pytest.raises(EngineError, match="to a harmless text too") as raised:
+            rig.engine.submit(ScoringRequest("broken", ("q",), ("d",))).result(60)
+        assert raised.value.code == "remote_unavailable"
+    assert "answered 500" in rig.engine.shut("broken")
+
+
+def test_a_server_that_wants_to_be_left_alone_is(
+    remote: Callable[..., ScoringModel], server: Receiver, rig: Rig
+) -> None:
+    remote("busy")
+    server.requests.clear()
+    server.reply = reply(429, Retry_After=str(int(LONGEST_WISH) + 20))
+    for _ in range(2):
+        with pytest.raises(EngineError, match="answered 429"):
+            rig.engine.submit(ScoringRequest("busy", ("q",), ("d",))).result(60)
+    assert len(server.requests) == 1 and rig.engine.shut("busy")
+    counts = rig.engine.remote_statistics()["busy"]
+    assert (counts["unavailable"], counts["held_back"], counts["shut"]) == (1, 1, 1)
+    assert seconds_wished("7") == 7 and seconds_wished("Wed, 21 Oct 2015 07:28:00 GMT") == seconds_wished("soon") == 0
+
+
+def test_a_hasty_request_says_nothing_about_the_server(
+    remote: Callable[..., ScoringModel], server: Receiver, rig: Rig
+) -> None:
+    remote("slow")
+    answers = threading.Event()
+
+    def late(handler: BaseHTTPRequestHandler, received: Received) -> None:
+        answers.wait(30)
+        serve(handler, received)
+
+    server.reply = late
+    for _ in range(3):
+        request = ScoringRequest("slow", ("q",), ("d",), deadline=time.monotonic() + 0.2)
+        with pytest.raises(RequestCancelled):
+            rig.engine.submit(request).result(60)
+    answers.set()
+    assert rig.engine.trouble("slow") == ""
+
+
 def test_a_job_waits_while_the_server_is_away_and_no_attempt_is_counted(
     remote: Callable[..., ScoringModel], server: Receiver, rig: Rig, make_job: MakeJob
 ) -> None:
@@ -154,7 +299,7 @@ def test_a_job_waits_while_the_server_is_away_and_no_attempt_is_counted(
 @pytest.mark.parametrize(
     ("mood", "code"),
     [
-        (reply(401), "remote_unavailable"), (reply(422), "remote_refused"), (reply(200, b"<html>"), "remote_refused"),
+        (reply(401), "remote_unavailable"), (reply(200, b"<html>"), "remote_refused"),
         (reply(200, b'{"results": []}'), "remote_refused"), (reply(200, b"[1]"), "remote_refused"),
         (reply(200, b'{"results": [{"index": 7, "relevance_score": 1}]}'), "remote_refused"),
         (reply(200, b'{"results": [{"index": 0, "relevance_score": NaN}]}'), "non_finite_score"),
@@ -214,7 +359,9 @@ def test_what_cannot_be_registered(server: Receiver, principal: Any) -> None:
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"endpoint": "https://93.184.216.34"}, "endpoint"), ({"endpoint": ""}, "endpoint"),
         ({"endpoint": "http://127.0.0.1:1/?x=1"}, "endpoint"), ({"remote_model": ""}, "remote_model"),
-        ({"kind": "sparse"}, "kind"), ({"source": "package:x/y"}, "source"), ({"credential": "none"}, "credential"),
+        ({"kind": "sparse"}, "kind"), ({"kind": "late-interaction"}, "kind"), ({"labels": ["a", "b"]}, "labels"),
+        ({"kind": "classifier", "engine": "tei"}, "labels"),
+        ({"source": "package:x/y"}, "source"), ({"credential": "none"}, "credential"),
         ({"endpoint": "http://127.0.0.1:1"}, "credential"), ({"engine": "local"}, "source"),
         ({"engine": "local", "source": "package:x/y"}, "endpoint"), ({"dtype": "float32"}, "max_length"),
     )  # fmt: skip

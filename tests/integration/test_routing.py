@@ -277,6 +277,27 @@ class TestCold:
         assert ask(["a text"]).cold_start == 0.0
         assert left_over() == []
 
+    def test_the_only_worker_is_restarted(
+        self, fleet: LightFleet, model: ScoringModel, ask: Ask, settings: Settings
+    ) -> None:
+        fleet.start("light-1")
+        fleet.give(model, "light-1")
+        assert fleet.end("light-1", signal.SIGTERM) == 0
+        Placement.objects.all().delete()  # as the reconciler does
+        routing.ready.clear()
+        asked = in_thread(ask, ["a text"], seconds=1.5)
+        wait_for(Placement.objects.filter(model=model, worker=None).exists, what="the wanted row")
+        assert not asked.done()
+        settings.WORKER_RETURN_SECONDS = 0
+        assert refusal(ask, ["another"]).code == "no_worker"
+        with pytest.raises(AssayError, match="no worker is running"):  # nor does anybody wait any longer then
+            asked.result(30)
+        settings.WORKER_RETURN_SECONDS = 60
+        asked = in_thread(ask, ["a text"], seconds=1.5)
+        fleet.start("light-1")
+        fleet.give(model, "light-1")
+        assert right(asked.result(30), ["a text"])
+
     def test_waiting_in_vain(self, fleet: LightFleet, model: ScoringModel, ask: Ask) -> None:
         fleet.start("light-1")
         ScoringModel.objects.filter(pk=model.pk).update(facts={**model.facts, "load_seconds": 2.0})

@@ -13,21 +13,30 @@ import pytest
 
 from scoring import dispatch
 from scoring.models import ScoringModel
-from scoring.payloads import PAYLOAD_VERSION, SyncOptions, SyncReply, SyncRequest
+from scoring.payloads import PAYLOAD_VERSION, SyncOptions, SyncRanking, SyncReply, SyncRequest
+from scoring.services.stage_plan import BM25
 from tests.engine.tiny import build
 from tests.integration.checkpoints import build_listwise
+from tests.integration.conftest import MakeJob
 from tests.integration.rig import Rig
+from workers.bm25_indexes import Bm25Indexes
 from workers.engine.types import PoolingRequest, PoolingTask, TextRole
+from workers.set_ranking import SetRanker
 from workers.sync import SyncDesk
 
 Ask = Callable[..., SyncReply]
 LONG = "honey bees dry honey in the hive. " * 12 + "The river rose after rain."
 
 
+def desk_of(rig: Rig) -> SyncDesk:
+    ranker = SetRanker(host=rig.host, indexes=Bm25Indexes(rig.root / "bm25", limit=1 << 30))
+    return SyncDesk(host=rig.host, ranker=ranker, worker_name="worker-1")
+
+
 @pytest.fixture
 def ask(rig: Rig) -> Iterator[Ask]:
     """``ask(model, queries=[…], documents=[…], long_documents="chunk_max")``: the reply as the web reads it."""
-    desk = SyncDesk(host=rig.host, worker_name="worker-1")
+    desk = desk_of(rig)
     desk.start()
 
     def run(
@@ -137,8 +146,27 @@ def test_single_texts_become_vectors_and_token_ids(rig: Rig, ask: Ask) -> None:
     assert ask(model, documents=["river"], task="divine").error_code == "unknown_payload"
 
 
+def test_a_model_that_reads_a_document_with_its_query_ranks_few_of_a_set(rig: Rig, ask: Ask, make_job: MakeJob) -> None:
+    listwise = rig.register(
+        "listwise", kind="listwise", source=str(build_listwise(rig.root / "listwise")), self_test_mode="numbers"
+    )
+    document_set = str(make_job(listwise, chunks=1).document_set_id)
+    few = SyncRanking(document_set=document_set, count=3, positions=[4, 9, 60], top_n=2, text_limit=3)
+    reply = ask(listwise, queries=["text 9"], ranking=few)
+    assert (reply.error_code, len(reply.positions), reply.scored) == ("", 2, 3)
+    assert set(reply.positions) < {4, 9, 60} and reply.raw_scores == sorted(reply.raw_scores, reverse=True)
+    all_of_it = SyncRanking(document_set=document_set, count=64, text_limit=3)
+    refused = ask(listwise, queries=["text 9"], ranking=all_of_it)
+    assert refused.error_code == "too_many_candidates" and "64 documents were to be ranked" in refused.error_message
+    nothing = SyncRanking(document_set=document_set, count=64, bm25=64, parameters=BM25, text_limit=3)
+    empty = ask(listwise, queries=["zyzzyva"], ranking=nothing)
+    assert (empty.error_code, empty.positions, empty.scores, empty.scored) == ("", [], [], 0) and empty.revision
+    gone = SyncRanking(document_set=str(uuid.uuid4()), count=3, text_limit=3)
+    assert ask(listwise, queries=["text 9"], ranking=gone).error_code == "set_gone"
+
+
 def test_a_request_of_another_release_is_refused_in_words(rig: Rig, ask: Ask) -> None:
-    desk = SyncDesk(host=rig.host, worker_name="worker-1")
+    desk = desk_of(rig)
     call = SyncRequest(
         reply_key="assay:reply:old", model_id="", model_name="", queries=[], documents=[], pairing="", deadline=0.0
     )

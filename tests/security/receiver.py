@@ -19,6 +19,7 @@ class Received:
     path: str
     headers: dict[str, str]  # names in lower case
     body: bytes
+    client_port: int = 0  # one for each connection
 
 
 Reply = Callable[[BaseHTTPRequestHandler, Received], None]
@@ -43,12 +44,14 @@ class Receiver:
 
 
 @contextmanager
-def receiving(*, tls: bool = False) -> Iterator[Receiver]:
+def receiving(*, tls: bool = False, keep_alive: bool = False) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if keep_alive else "HTTP/1.0"
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            received = Received(self.command, self.path, headers, body)
+            received = Received(self.command, self.path, headers, body, self.client_address[1])
             receiver.requests.append(received)
             receiver.reply(self, received)
 

@@ -62,6 +62,7 @@ OWNED = {
     "api/v1/score-requests/": "request",
     "score-requests/": "request",
     "api/v1/tokens/": "token",
+    "api/v1/teams/": "team",
     "api/v1/webhooks/": "webhook",
     "api/v1/webhook-deliveries/": "delivery",
     "v1/files/": "file",
@@ -72,7 +73,7 @@ OWNED = {
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
-    *(Webhook, WebhookDelivery, BatchFile, RequestBatch),
+    *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
 )
 
 
@@ -130,7 +131,7 @@ def owned(analyst: User, team: Team) -> Owned:
         **{"job": job, "request": request, "upload": upload, "webhook": webhook, "delivery": delivery},
         **sets,
     }
-    public = {"token": token.public_id, "file": file.public_id, "batch": batch.public_id}
+    public = {"team": team.pk, "token": token.public_id, "file": file.public_id, "batch": batch.public_id}
     return Owned({name: row.pk for name, row in rows.items()} | public, analyst)
 
 
@@ -162,6 +163,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     for kind in kinds.get(what, [what]):
         values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
+        values["username"] = str(owned.user)
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
@@ -281,7 +283,7 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
-    foreign, ids = clients(stranger), [str(value) for value in owned.ids.values()]
+    foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name != "team"]
     shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
     tried = 0
     for route in routes():

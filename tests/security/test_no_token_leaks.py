@@ -31,7 +31,7 @@ def web(environment: dict[str, str], log: Path) -> Iterator[str]:
     port = free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
-            web_command("127.0.0.1", port, 4), env=env.for_child(environment), stdout=output, stderr=output
+            web_command("127.0.0.1", port, 2), env=env.for_child(environment), stdout=output, stderr=output
         )
     address = f"http://127.0.0.1:{port}"
 

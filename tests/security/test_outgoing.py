@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from assay import outgoing_connections
 from assay.outgoing import Answer, Outgoing, OutgoingError, is_public, is_special
 from tests.security.receiver import CERTIFICATE, Received, Receiver, receiving, reply
 
@@ -185,3 +186,61 @@ def test_public_means_public() -> None:
     for word in ("192.0.2.1", "198.18.0.1", "240.0.0.1", "2001:db8::1", "fec0::1", "64:ff9b:1::1", "100::1"):
         assert not is_public(ipaddress.ip_address(word)), word
     assert not is_special(ipaddress.ip_address("::1")) and is_special(ipaddress.ip_address("::ffff:169.254.1.1"))
+
+
+@pytest.fixture
+def keeping() -> Iterator[Receiver]:
+    with receiving(keep_alive=True) as running:
+        yield running
+
+
+def ports(receiver: Receiver) -> list[int]:
+    return [received.client_port for received in receiver.requests]
+
+
+def test_only_what_may_be_repeated_goes_over_a_kept_connection(keeping: Receiver) -> None:
+    outgoing, url = Outgoing(allowed=["127.0.0.1"]), f"http://127.0.0.1:{keeping.port}/"
+    for repeatable in (True, True, False, True):
+        assert ask(outgoing, url, repeatable=repeatable).content == b"ok"
+    first, second, alone, last = ports(keeping)
+    assert first == second == last != alone
+    assert [received.headers["connection"] for received in keeping.requests][1:3] == ["keep-alive", "close"]
+    keeping.reply = reply(200, b"x" * 1001)
+    assert refused(outgoing, url, repeatable=True) == "answer_refused"  # what is left of it is no answer to the next
+    keeping.reply = reply(200, b"ok")
+    assert ask(outgoing, url, repeatable=True).content == b"ok" and ports(keeping)[-1] != first
+
+
+def test_a_kept_connection_that_broke_is_replaced_once(keeping: Receiver) -> None:
+    outgoing, url = Outgoing(allowed=["127.0.0.1"]), f"http://127.0.0.1:{keeping.port}/"
+    ask(outgoing, url, repeatable=True)
+    (first,) = ports(keeping)
+
+    def hang_up(handler: BaseHTTPRequestHandler, received: Received) -> None:
+        handler.close_connection = True
+        if received.client_port != first:
+            reply(200, b"ok")(handler, received)
+
+    keeping.reply = hang_up
+    assert ask(outgoing, url, repeatable=True).content == b"ok"
+    assert len(keeping.requests) == 3 and ports(keeping)[1] == first
+    first = 0
+    keeping.reply = lambda handler, received: setattr(handler, "close_connection", True)
+    assert refused(outgoing, url, repeatable=True) == "unreachable"
+    assert len(keeping.requests) == 4
+
+
+def test_a_kept_connection_does_not_outlive_its_address_or_its_time(
+    keeping: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is resolved and checked for every request, whatever connections there are."""
+    answers = resolving("127.0.0.1", "127.0.0.2", "127.0.0.1", "10.0.0.1", "127.0.0.1", "127.0.0.1")
+    outgoing, url = Outgoing(allowed=["127.0.0.0/8"], resolve=answers), f"http://moving.test:{keeping.port}/"
+    assert ask(outgoing, url, repeatable=True).status == 200
+    assert refused(outgoing, url, repeatable=True) == "unreachable"  # nobody listens there
+    assert ask(outgoing, url, repeatable=True).status == 200
+    assert refused(outgoing, url, repeatable=True) == "forbidden_address"
+    monkeypatch.setattr(outgoing_connections, "IDLE_SECONDS", -1.0)
+    for _ in range(2):
+        assert ask(outgoing, url.replace("moving", "slow"), repeatable=True).status == 200
+    assert len(set(ports(keeping))) == len(keeping.requests) == 4

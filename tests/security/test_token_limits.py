@@ -99,7 +99,10 @@ def test_jobs_are_bound_to_the_models_of_the_token(limited: Limited, analyst: Us
     assert api.post("/api/v1/jobs", {**body, "model": "late"}).status_code == 403
     assert api.post("/api/v1/jobs", {**body, "stages": [{"model": "dense"}, {"model": "late"}]}).status_code == 403
     assert api.post(f"/api/v1/jobs/{job.pk}/clone").status_code == 403
-    assert api.post(f"/api/v1/jobs/{job.pk}/cancel").status_code in (200, 202)  # that uses no model
+    assert api.post(f"/api/v1/jobs/{job.pk}/pause").status_code == 200  # that uses no model
+    assert api.post(f"/api/v1/jobs/{job.pk}/resume").status_code == 403
+    assert api.post(f"/api/v1/jobs/{job.pk}/cancel").status_code in (200, 202)
+    assert api.post(f"/api/v1/jobs/{job.pk}/retry").status_code in (403, 409)  # 409: not ended yet
     assert api.post("/api/v1/jobs", {**body, "model": "dense"}).status_code == 201
 
 
@@ -200,7 +203,7 @@ OWN = {
         ("allowed_networks", ["127.0.0.1", "192.0.2.1"]),
         ("allowed_networks", ["::/0"]),
         ("expires_at", None),
-        ("expires_at", (SOON + timedelta(seconds=1)).isoformat()),
+        pytest.param("expires_at", (SOON + timedelta(seconds=1)).isoformat(), id="expires_at-later"),
     ],
 )
 def test_a_token_hands_out_no_more_than_it_has(
@@ -221,6 +224,21 @@ def test_a_token_hands_out_no_more_than_it_has(
     assert ApiToken.objects.count() == 2
     # What is left out is not within its limits by itself.
     assert api.post(TOKENS, {"name": "wide", "scopes": ["score"]}).status_code == 403
+
+
+@pytest.mark.parametrize("own", [*OWN, "requests_per_minute"])
+def test_a_limited_token_changes_none_that_may_more(
+    own: str, limited: Limited, team: Team, models: list[ScoringModel]
+) -> None:
+    """It may take its rights away for good; to narrow it, one would have to be able to hand out what is left."""
+    wide, _ = token_create(team=team, name="wide", scopes=ALL_SCOPES)
+    api = limited(**{own: {**OWN, "requests_per_minute": 5}[own]})
+    for change in ({"name": "mine"}, {"scopes": ["score"]}, {"allowed_models": ["dense"]}):
+        if (own, change) == ("scopes", {"scopes": ["score"]}):
+            continue  # that is within its own
+        answer = api.patch(f"{TOKENS}/{wide.public_id}", change)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "exceeds_own_rights"), (own, change)
+    assert api.post(f"{TOKENS}/{wide.public_id}/revoke").status_code == 200
 
 
 def test_a_token_may_no_more_than_its_maker_may_by_now(team: Team, analyst: User) -> None:
@@ -338,3 +356,31 @@ def test_a_person_s_role_is_of_the_team_asked_about(team: Team, analyst: User) -
     Membership.objects.create(user=analyst, team=others, role=Role.ADMIN)
     assert "admin" in principal_in_team(analyst, others).scopes
     assert "admin" not in principal_in_team(analyst, team).scopes
+
+
+def test_teams_are_made_by_superusers_and_members_by_admins(
+    api: APIClient, limited: Limited, team: Team, admin: User, analyst: User
+) -> None:
+    teams = "/api/v1/teams"
+    refused = api.post(teams, {"name": "more"})
+    assert refused.status_code == 403 and "create_team" in check(refused, method="post")["error"]["message"]
+    User.objects.filter(pk=admin.pk).update(is_superuser=True)
+    _, secret = token_create(team=team, name="root", scopes=ALL_SCOPES, created_by=User.objects.get(pk=admin.pk))
+    root = APIClient(headers={"Authorization": f"Bearer {secret}"})
+    made = check(root.post(teams, {"name": "more"}), method="post")
+    assert root.post(teams, {"name": "more"}).json()["error"]["code"] == "team_exists"
+    assert {row["name"] for row in check(root.get(teams))["results"]} >= {team.name, "more"}
+    assert [row["name"] for row in check(api.get(teams))["results"]] == [team.name]
+    assert api.get(f"{teams}/{made['id']}").status_code == 404
+    members = f"{teams}/{team.pk}/members"
+    assert {"username": "analyst", "role": "analyst"} in check(api.get(members))["results"]
+    changed = api.post(members, {"username": "analyst", "role": "client"})
+    assert changed.status_code == 200 and check(changed, method="post")["role"] == "client"
+    assert api.post(members, {"username": "nobody", "role": "client"}).json()["error"]["param"] == "username"
+    bound = limited(allowed_models=["late"])
+    answer = bound.post(members, {"username": "analyst", "role": "admin"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "exceeds_own_rights")
+    assert api.delete(f"{members}/analyst").status_code == 204
+    assert api.delete(f"{members}/analyst").status_code == 404
+    verbs = AuditEvent.objects.filter(target_type="accounts.membership").values_list("verb", flat=True)
+    assert set(verbs) >= {"member.changed", "member.removed"}

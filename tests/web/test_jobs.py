@@ -336,3 +336,20 @@ def test_the_actions_of_another_team_are_not_there(stranger: Client, world: Worl
     for move in ("pause", "resume", "cancel", "retry", "clone", "change", "delete"):
         assert stranger.post(reverse(f"web:job_{move}", args=[world.job.pk])).status_code == 404
     assert Job.objects.filter(pk=world.job.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("state=nosuch", "'state' is 'nosuch'; give scheduled, queued, running"),
+        ("stat=failed", "There is no filter 'stat'; the filters are: cloned_from, created_after"),
+        ("created_after=soon", "'created_after' is 'soon'; give a moment with its time zone"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_told_and_lists_nothing(
+    browser_client: Client, world: World, query: str, message: str
+) -> None:
+    job, address = world.job, reverse("web:job_list")
+    assert str(job.pk) in text_of(browser_client.get(f"{address}?state={job.state}&sort=name"))
+    page = text_of(browser_client.get(f"{address}?{query}"))
+    assert message in html.unescape(page) and str(job.pk) not in page

@@ -137,7 +137,7 @@ def test_a_role_without_jobs_sees_none_of_them(world: World, caller: Client) -> 
 def test_errors_look_like_the_rest(browser_client: Client, caller: Client) -> None:
     missing = browser_client.get("/nothing/here/")
     assert missing.status_code == 404
-    assert "There is nothing at this address." in text_of(missing)
+    assert "There is nothing at the address &#x27;/nothing/here/&#x27;." in text_of(missing)
     assert missing["X-Request-Id"] in text_of(missing)
     assert_clean(missing)
     refused = caller.get(reverse("web:job_list"))

@@ -21,6 +21,7 @@ How a request becomes scores, and where each step is::
         texts to encodings  pooling/recipe.py    a checkpoint's layout, poolers and weights, read by families/
         MaxSim              pooling/             late_interaction.py reserves queries for documents to come; maxsim.py,
                                                  scattered_maxsim.py, kernels/ compute it
+        a list packed before    packed_documents.py, against_packed.py   queries against all of it, without texts
         encodings kept      caches/              by content: on the device, in memory, on the disk
       finish                outputs.py, pooling/output.py   order submitted, per-item status  (postprocess thread)
 
@@ -56,6 +57,7 @@ from workers.engine.types import (
     EncodingRequest,
     ItemStatus,
     LongDocuments,
+    PackedList,
     Pairing,
     PooledText,
     PoolingOptions,
@@ -88,6 +90,7 @@ __all__ = [
     "ModelInfo",
     "ModelKind",
     "ModelSpec",
+    "PackedList",
     "Pairing",
     "PooledText",
     "PoolingOptions",

@@ -22,6 +22,7 @@ class EngineConfig:
     device_cache_bytes: int = 2**30  # documents kept in a GPU's memory too
     cache_folder: Path | None = None  # where document embeddings are kept over a restart; None: nowhere
     disk_cache_bytes: int = 2**33
+    packed_cache_bytes: int = 2**30  # document lists packed to be ranked without their texts
     cache_dtype: str = "model"  # how token vectors of documents are kept and scored: model | float16 | int8
     reservation_bytes: int = 2**30  # query embeddings waiting for documents; over it no further request starts
     reservation_seconds: float = 600.0  # without a document scored in so long, they are given up

@@ -56,6 +56,7 @@ class LabelRunner(TaskRunner):
     """One causal model. Label logits are computed in float32 from the hidden states that precede the labels' tokens."""
 
     takes_token_ids = True
+    reads_whole_pairs = True
 
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         super().__init__(info)
@@ -144,7 +145,8 @@ class LabelRunner(TaskRunner):
         template = None if by_ids else self._template(options.template, options.item_first)
         tail = template.tail if template else ""
         labels = find_labels(options, self._default_labels, tail, self.tokenizer, len(self._weight))
-        return labels, PromptBuilder(template, self.tokenizer, options, self.info.max_length - labels.room)
+        whole = min(self.info.max_length, options.max_tokens or self.info.max_length)
+        return labels, PromptBuilder(template, self.tokenizer, options, whole - labels.room)
 
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
         results: LabelResults = work.results

@@ -43,6 +43,8 @@ class PairResults:
 class PairRunner(TaskRunner):
     """One model with a head. Raw scores are float32 logits, or the log-odds of the positive class."""
 
+    reads_whole_pairs = True
+
     def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, info: ModelInfo, counters: Counters) -> None:
         reranker = read_reranker(checkpoint, spec.positive_class)
         super().__init__(replace(info, scale=reranker.activation.scale))
@@ -133,7 +135,14 @@ class PairRunner(TaskRunner):
         )
 
     def _limits(self, options: ScoringOptions) -> Limits:
-        return Limits(self.info.max_length, options.max_tokens_per_query, options.max_tokens_per_document)
+        whole = min(self.info.max_length, options.max_tokens or self.info.max_length)
+        if whole < self._layout.overhead + 2:
+            raise EngineError(
+                "max_tokens_too_small",
+                f"A limit of {whole} tokens a pair leaves no room: {self._layout.overhead} of every pair are the "
+                f"template's. Give at least {self._layout.overhead + 2}.",
+            )
+        return Limits(whole, options.max_tokens_per_query, options.max_tokens_per_document)
 
     def _sequences(self, work: Work, members: list[int]) -> list[Sequence]:
         """Pairs by index, equal lengths side by side; those of one query behind a prefix they share."""

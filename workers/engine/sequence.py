@@ -26,6 +26,7 @@ from workers.engine.types import EncodingRequest, PoolingRequest, ScoringRequest
 
 if TYPE_CHECKING:
     from workers.engine.long_documents import WindowedRequest
+    from workers.engine.pooling.packed_documents import PackedDocuments
 
 _KEYS = itertools.count()
 _PRODUCTS_PER_TOKEN = 50_000  # so many products of vectors in MaxSim weigh about as much as one token's forward
@@ -62,7 +63,7 @@ class Sequence:
     token_types: list[int] | None = None  # of a pair, where the model takes them
     continuations: tuple[tuple[int, ...], ...] = ()  # what labels of several tokens begin with, run behind the prompt
     fills: Prefix | None = None  # this is no prompt: it runs that prefix, for those to come
-    products: int = 0  # for what came from a cache: how many products of vectors its MaxSim is
+    products: int = 0  # of vectors, where MaxSim with what was encoded before is a part of its work
 
     @property
     def chain(self) -> list[Prefix]:
@@ -71,9 +72,10 @@ class Sequence:
     @property
     def cost(self) -> int:
         """Tokens that a micro-batch is charged for it, the prefix apart."""
+        products = self.products // _PRODUCTS_PER_TOKEN
         if self.encoding is not None:
-            return 1 + self.products // _PRODUCTS_PER_TOKEN
-        return len(self.token_ids) + sum(map(len, self.continuations))
+            return 1 + products
+        return len(self.token_ids) + sum(map(len, self.continuations)) + products
 
     @property
     def square(self) -> int:
@@ -96,6 +98,7 @@ class EmbeddingResults:
     query_tokens: int = 0
     cached_documents: int = 0
     fallback: str | None = None
+    packed: PackedDocuments | list[Encoding] | None = None  # documents that no sequence brings: all of a list, or some
 
     def mark_empty(self, role: Role, index: int) -> None:
         places = self.query_of if role is Role.QUERY else self.document_of
@@ -130,6 +133,7 @@ class EncodingResults:
     cached: int
     empty: int
     tokens: int
+    sequences: list[Sequence]
 
 
 @dataclass(eq=False, slots=True)

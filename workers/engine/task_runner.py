@@ -38,6 +38,7 @@ class TaskRunner(ABC):
     scores_pairs = True
     takes_instruction = False
     takes_dimensions = False
+    reads_whole_pairs = False
     sample_tail = ""  # what a text must end with to give anything
     takes_token_ids = False
     room_depends_on_query = True  # of a document: query and document share the model's positions
@@ -81,13 +82,14 @@ class TaskRunner(ABC):
     def admit(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> int:
         """Refuse what is no text or what this kind of model cannot do, else the estimate."""
         _refuse_other_than_texts(request)
+        ahead = isinstance(request, EncodingRequest) or (isinstance(request, ScoringRequest) and request.packed)
+        if ahead and not self.keeps_encodings:
+            raise EngineError(
+                "unsupported_task",
+                f"The model '{self.info.name}' ({self.info.kind}) reads a document together with its query, so "
+                "nothing can be encoded ahead. Score the pairs.",
+            )
         if isinstance(request, EncodingRequest):
-            if not self.keeps_encodings:
-                raise EngineError(
-                    "unsupported_task",
-                    f"The model '{self.info.name}' ({self.info.kind}) reads a document together with its query, so "
-                    "nothing can be encoded ahead. Score the pairs.",
-                )
             return self.estimate_texts(request.documents)
         if isinstance(request, PoolingRequest):
             if request.task not in self.tasks:
@@ -110,6 +112,12 @@ class TaskRunner(ABC):
         ):
             if limit is not None and limit < 1:
                 raise EngineError("bad_limit", f"A limit of {limit} tokens per {side} leaves nothing. Give at least 1.")
+        if request.options.max_tokens is not None and not self.reads_whole_pairs:
+            raise EngineError(
+                "bad_limit",
+                f"The model '{self.info.name}' ({self.info.kind}) does not read a query and one document in one go, so "
+                "max_tokens limits nothing. Give max_tokens_per_query and max_tokens_per_document.",
+            )
         if request.options.dimensions is not None and not self.takes_dimensions:
             raise EngineError(
                 "bad_dimensions",

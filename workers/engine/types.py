@@ -84,6 +84,7 @@ def _name_choices(given: Any, **choices: type[StrEnum]) -> None:
 class ScoringOptions:
     max_tokens_per_query: int | None = None
     max_tokens_per_document: int | None = None
+    max_tokens: int | None = None  # of a whole pair, its template included: cross-encoders and generative models
     truncation: Truncation = Truncation.DOCUMENT
     instruction: str = ""  # cross-encoders, listwise and prompted encoders that take one; else refused
     use_activation: bool = True  # cross-encoders; False: the score is the raw logit
@@ -102,8 +103,20 @@ class ScoringOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedList:
+    """Documents that an ``EncodingRequest`` packed under ``key``. ``count`` of them are scored: those at the places
+    ``chosen``, by default all."""
+
+    key: str
+    count: int
+    chosen: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """Generative models also take token ids: ``query_ids`` in place of ``queries``, ``document_ids`` of ``documents``.
+    """``packed`` stands in place of ``documents``: they are scored without their texts, and without encoding them.
+
+    Generative models also take token ids: ``query_ids`` in place of ``queries``, ``document_ids`` of ``documents``.
     Query and document are then joined as they are, without a template."""
 
     model: str
@@ -118,6 +131,7 @@ class ScoringRequest:
     document_ids: tuple[tuple[int, ...], ...] = ()
     cache_salt: str = ""  # generative: only requests of one salt share the prefixes that are kept between requests
     progressed: Callable[[], object] | None = None  # called after every micro-batch that had a part of it; never blocks
+    packed: PackedList | None = None
 
     def __post_init__(self) -> None:
         _name_choices(self, pairing=Pairing)
@@ -128,7 +142,7 @@ class ScoringRequest:
 
     @property
     def document_count(self) -> int:
-        return len(self.document_ids or self.documents)
+        return self.packed.count if self.packed else len(self.document_ids or self.documents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +229,9 @@ class PoolingRequest:
 
 @dataclass(frozen=True, slots=True)
 class EncodingRequest:
-    """Documents to be encoded before anybody asks for their scores: they fill the cache, and no vector comes back."""
+    """Documents to be encoded before anybody asks for their scores: they fill the cache, and no vector comes back.
+
+    ``pack_as``: they are also kept as one packed list of that name, for requests that name it as their ``packed``."""
 
     model: str
     documents: tuple[str, ...]
@@ -223,6 +239,7 @@ class EncodingRequest:
     deadline: float | None = None  # time.monotonic()
     cancelled: threading.Event | None = None
     options: ScoringOptions = field(default_factory=ScoringOptions)  # the limit as scoring will give it
+    pack_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)

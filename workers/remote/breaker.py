@@ -47,13 +47,14 @@ class Breaker:
         with self._lock:
             self._failures, self._pause, self._open_until, self._cause = 0, FIRST_PAUSE, 0.0, ""
 
-    def failed(self, cause: str, *, for_good: bool = False) -> None:
-        """``for_good``: no retry can help, as with a refused credential; open at once."""
+    def failed(self, cause: str, *, for_good: bool = False, pause: float = 0.0) -> None:
+        """``for_good``: no retry can help, as with a refused credential; open at once. So it does with a ``pause``, the
+        seconds that the server wants to be left alone."""
         with self._lock:
             self._failures += 1
-            if not (for_good or self._cause or self._failures >= FAILURES_TO_OPEN):
+            if not (for_good or pause or self._cause or self._failures >= FAILURES_TO_OPEN):
                 return
             if self._cause:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
             self._cause = cause
-            self._open_until = self._clock() + self._pause
+            self._open_until = self._clock() + max(self._pause, min(pause, LONGEST_PAUSE))

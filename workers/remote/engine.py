@@ -6,7 +6,9 @@ Whoever asks sees no difference: the same names, requests, futures and outputs.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from workers.engine import Engine
@@ -16,7 +18,7 @@ from workers.engine.device_gates import DeviceGates
 from workers.engine.errors import EngineError
 from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec
 from workers.engine.token_reader import TokenReader
-from workers.engine.types import ScoringRequest
+from workers.engine.types import PoolingRequest, ScoringRequest
 from workers.remote.model import RemoteModel
 from workers.remote.spec import RemoteSpec
 
@@ -97,6 +99,15 @@ class EngineWithRemotes(Engine):
         remote = self._remote(name)
         return remote.breaker.cause if remote and remote.breaker.is_open else ""
 
+    def remote_statistics(self) -> dict[str, dict[str, float]]:
+        """Of every remote model its calls by outcome, the seconds they took, and whether nothing is sent for now."""
+        with self._remotes_lock:
+            remotes = dict(self._remotes)
+        return {
+            name: {**remote.connection.counts.snapshot(), "shut": float(remote.breaker.is_open)}
+            for name, remote in remotes.items()
+        }
+
     @property
     def progress(self) -> int:
         return super().progress + self._tries
@@ -115,24 +126,26 @@ class EngineWithRemotes(Engine):
         return self._run(remote, request) if remote else super()._submit(request, task, afresh=afresh)
 
     def _run(self, remote: RemoteModel, request: Any) -> Future[Any]:
-        if not isinstance(request, ScoringRequest):
-            refused: Future[Any] = Future()
-            refused.set_exception(
+        work: Callable[[], object]
+        if isinstance(request, ScoringRequest):
+            work = partial(remote.score, request)
+        elif isinstance(request, PoolingRequest):
+            work = partial(remote.pool, request)
+        else:
+            return _failed(
                 EngineError(
                     "unsupported_task",
-                    f"The model '{remote.spec.name}' is computed elsewhere, where it scores pairs. Ask for scores.",
+                    f"The model '{remote.spec.name}' is computed elsewhere, so nothing can be encoded ahead. Ask for "
+                    "scores or vectors when they are needed.",
                 )
             )
-            return refused
         with self._remotes_lock:
             self._open_requests += 1
         try:
-            answer = self._requests.submit(remote.score, request)
+            answer: Future[Any] = self._requests.submit(work)
         except RuntimeError:  # shut down
             self._done()
-            closed: Future[Any] = Future()
-            closed.set_exception(EngineError("closed", "The engine is closed."))
-            return closed
+            return _failed(EngineError("closed", "The engine is closed."))
         answer.add_done_callback(lambda _: self._done())
         return answer
 
@@ -151,3 +164,9 @@ class EngineWithRemotes(Engine):
     def _forget(self, name: str) -> bool:
         with self._remotes_lock:
             return self._remotes.pop(name, None) is not None
+
+
+def _failed(error: EngineError) -> Future[Any]:
+    failed: Future[Any] = Future()
+    failed.set_exception(error)
+    return failed

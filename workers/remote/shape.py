@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from workers.engine.types import TextRole
+from workers.engine.types import PoolingTask, TextRole
+
+Call = tuple[str, dict[str, Any]]  # path and body
+# A vector, a row per token, or a share per class: in the classes' order, or by their names.
+Pooled = Sequence[float] | Sequence[Sequence[float]] | Mapping[str, float]
 
 
-class Shape(Protocol):
-    """Readers raise KeyError, TypeError, IndexError or ValueError on what is no answer of this shape."""
+class Shape(ABC):
+    """Readers raise KeyError, TypeError, IndexError, ValueError or AttributeError on what is no such answer."""
 
-    most_documents: int  # of one call
-    most_texts: int
+    most_documents: ClassVar[int]  # of one call
+    most_texts: ClassVar[int]
 
-    def rerank(self, model: str, query: str, documents: Sequence[str]) -> tuple[str, dict[str, Any]]:
-        """Path and body."""
+    @abstractmethod
+    def rerank(self, model: str, query: str, documents: Sequence[str]) -> Call: ...
 
+    @abstractmethod
     def scores(self, answer: Any) -> list[tuple[int, float]]:
         """(place of the document, relevance)"""
 
-    def embed(self, model: str, texts: Sequence[str], role: TextRole) -> tuple[str, dict[str, Any]]:
-        """Path and body."""
+    @abstractmethod
+    def pool(self, task: PoolingTask, model: str, texts: Sequence[str], role: TextRole, *, raw: bool = False) -> Call:
+        """A task that the language has for the model's kind; ``raw``: logits of classes in place of shares."""
 
-    def vectors(self, answer: Any) -> list[list[float]]:
+    @abstractmethod
+    def pooled(self, task: PoolingTask, answer: Any) -> list[Pooled]:
         """In the order of the texts."""
 
 
@@ -37,3 +45,7 @@ def reported_tokens(answer: Any) -> int:
     usage = answer.get("usage") if isinstance(answer, dict) else None
     tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
     return tokens if isinstance(tokens, int) and tokens >= 0 else 0
+
+
+def by_index(items: Sequence[Any]) -> list[Any]:
+    return sorted(items, key=lambda item: item["index"])

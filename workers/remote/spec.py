@@ -32,7 +32,7 @@ class RemoteSpec(ModelSpec):
     @property
     def revision(self) -> str:
         """Of what was asked for; what computes it may change unseen, which the golden scores notice."""
-        told = "\n".join((self.engine, self.endpoint, self.remote_model))
+        told = "\n".join((self.engine, self.endpoint, self.remote_model, *self.labels))
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def info(self) -> ModelInfo:

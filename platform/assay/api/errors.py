@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
+from psycopg.errors import DiskFull
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -82,7 +83,7 @@ def as_assay_error(raised: Exception, context: Mapping[str, Any]) -> AssayError:
             param, message, code = first_problem(raised.detail)
             return AssayError(code, message, status=422, param=param)
         case Http404() | exceptions.NotFound():
-            text = str(raised) if isinstance(raised, exceptions.NotFound) else "There is no such resource."
+            text = str(raised) if isinstance(raised, exceptions.NotFound) else _not_here(view)
             return AssayError("not_found", text, status=404)
         case DjangoPermissionDenied():
             return AssayError("permission_denied", str(raised) or "This is not allowed.", status=403)
@@ -109,10 +110,24 @@ def as_assay_error(raised: Exception, context: Mapping[str, Any]) -> AssayError:
             return AssayError(
                 codes if isinstance(codes, str) else "error", str(raised.detail), status=raised.status_code
             )
+        case Exception() if DiskFull in (type(raised), type(raised.__cause__)):  # Django wraps all but what COPY raises
+            message = (
+                "The database's disk is full, so nothing of this was stored. Send it again when its operator has made "
+                "room."
+            )
+            return AssayError("no_room", message, status=507)
         case _:
             return AssayError(
                 "internal_error", "Something failed on our side; the log has it under this request id.", status=500
             )
+
+
+def _not_here(view: Any) -> str:
+    """Names what the address asked for: by the kind of the view's rows and the last part of the address."""
+    model = getattr(view, "model", None)
+    noun = model._meta.verbose_name if model is not None else "resource"
+    named = [shown(str(value)) for value in getattr(view, "kwargs", {}).values()]
+    return f"There is no {noun} {named[-1] if named else 'of this address'} that you may see."
 
 
 def first_problem(detail: Any, path: str = "") -> tuple[str | None, str, str]:

@@ -1,11 +1,12 @@
-"""JSON as the standards mean it: no NaN, no NUL, no lone surrogate, no bottomless nesting, no endless body."""
+"""JSON as the standards mean it: no NaN, no NUL, no lone surrogate, no name twice, no bottomless nesting or body."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import orjson
 from django.conf import settings
@@ -16,6 +17,7 @@ from assay.errors import AssayError
 
 MAX_DEPTH = 24
 LONG_NUMBER = re.compile(rb"\d{19}")  # may be a whole number that 64 bits do not hold
+NAME_END = re.compile(rb'"[ \t\r\n]*:')  # of every member's name; also in texts
 
 
 class StrictJSONParser(BaseParser):
@@ -47,24 +49,27 @@ def parse_json(body: bytes) -> Any:
             data = orjson.loads(body)
         except orjson.JSONDecodeError:
             return _parse_in_words(body)
-        if _is_shallow(data):
+        # Of a name that is given twice only one is left: the body then holds more ends of names than members.
+        if _members(data) == sum(1 for _ in NAME_END.finditer(body)):
             return data
     return _parse_in_words(body)
 
 
-def _is_shallow(data: Any) -> bool:
-    level = [data] if isinstance(data, list | dict) else []
+def _members(data: Any) -> int | None:
+    """How many members all objects of ``data`` have; None if it nests too deeply."""
+    level, count = [data] if isinstance(data, list | dict) else [], 0
     for _ in range(MAX_DEPTH):
+        count += sum(len(value) for value in level if isinstance(value, dict))
         inner = (child for value in level for child in (value.values() if isinstance(value, dict) else value))
         level = [child for child in inner if isinstance(child, list | dict)]
         if not level:
-            return True
-    return False
+            return count
+    return None
 
 
 def _parse_in_words(body: bytes) -> Any:
     try:
-        data = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+        data = json.loads(body.decode("utf-8"), **STRICT)
     except UnicodeDecodeError as error:
         raise ParseError(f"The body is not UTF-8: byte {error.start} cannot be read.") from error
     except json.JSONDecodeError as error:
@@ -78,6 +83,17 @@ def _parse_in_words(body: bytes) -> Any:
     return data
 
 
+def once_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object. Raises AssayError 400 ``given_twice`` for a name that it has twice."""
+    given = dict(members)
+    if len(given) < len(members):
+        name = next(name for name, count in Counter(name for name, _ in members).items() if count > 1)
+        shown = name[:80].encode("utf-8", "replace").decode()
+        message = f"'{shown}' is given twice in one object; which of the two is meant, nobody can tell. Give it once."
+        raise AssayError("given_twice", message, param=shown)
+    return given
+
+
 def _refuse_constant(name: str) -> float:
     raise ParseError(f"The body is not JSON: {name} is not a JSON number.")
 
@@ -87,6 +103,13 @@ def _finite(digits: str) -> float:
     if number in (float("inf"), float("-inf")):
         raise ParseError(f"The number {digits[:40]} is larger than a 64-bit float can hold.")
     return number
+
+
+STRICT: Final[dict[str, Any]] = {
+    "parse_constant": _refuse_constant,
+    "parse_float": _finite,
+    "object_pairs_hook": once_each,
+}
 
 
 def _too_deep() -> AssayError:

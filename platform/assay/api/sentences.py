@@ -16,6 +16,7 @@ from rest_framework.exceptions import ErrorDetail
 SHOWN: Final = 60  # characters of a value that a sentence repeats
 EXAMPLE_ID: Final = "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11"
 MOMENT: Final = "a moment with its time zone, such as 2026-11-29T20:00:00Z"
+DAY: Final = "a day such as 2026-11-30"
 ALSO_STOCK: Final = {
     "null_characters_not_allowed": "holds a NUL character; leave it out",
     "surrogate_characters_not_allowed": "holds half of a surrogate pair; send whole characters",
@@ -70,6 +71,8 @@ def wanted(field: Any) -> str:
             return f"an id such as {EXAMPLE_ID}"
         case fields.ChoiceField() | forms.ChoiceField():
             return _one_of([str(key) for key, _ in _choices(field) if key != ""])
+        case fields.DateField() | forms.DateField():
+            return DAY
         case fields.DateTimeField() | forms.DateTimeField():
             return MOMENT
         case fields.FileField():
@@ -97,6 +100,8 @@ def in_words(field: Any, name: str, value: Any, detail: Any) -> Any:
         return {**detail, **own}
     if isinstance(field, fields.ListField) and isinstance(value, list | tuple):
         return {key: in_words(field.child, f"{name}[{key}]", value[int(key)], errors) for key, errors in detail.items()}
+    if isinstance(field, fields.DictField) and isinstance(value, Mapping):
+        return {key: in_words(field.child, f"{name}.{key}", value[key], errors) for key, errors in detail.items()}
     return detail
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.utils.datastructures import MultiValueDict
 from django.utils.dateparse import parse_datetime
 from django.utils.timezone import is_naive
 from rest_framework import serializers
@@ -21,7 +22,8 @@ class StrictSerializer(serializers.Serializer[Any]):
     aliases: ClassVar[Mapping[str, str]] = {}
 
     def run_validation(self, data: Any = empty) -> Any:
-        if data is not empty and data is not None and not isinstance(data, Mapping):
+        may_be_null = self.allow_null or self.parent is not None  # of a field, null is told by the field's own name
+        if data is not empty and not isinstance(data, Mapping) and not (data is None and may_be_null):
             message = f"{shown(data).capitalize()} was given; give {wanted(self)}."
             raise serializers.ValidationError({"non_field_errors": [message]}, code="invalid")
         return super().run_validation(data)
@@ -43,6 +45,8 @@ class StrictSerializer(serializers.Serializer[Any]):
             raise serializers.ValidationError(told) from refusal
 
     def _own_names(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        if isinstance(data, MultiValueDict):
+            refuse_repeated(data)
         named: dict[str, Any] = {}
         spelt: dict[str, str] = {}
         for given, value in data.items():
@@ -54,6 +58,15 @@ class StrictSerializer(serializers.Serializer[Any]):
                 raise serializers.ValidationError({given: [message]}, code="given_twice")
             named[name], spelt[name] = value, given
         return named
+
+
+def refuse_repeated(given: MultiValueDict[str, Any], *, several: Collection[str] = ()) -> None:
+    """Raises ValidationError for a parameter or form field that is there twice, except for those of ``several``."""
+    for name, values in given.lists():
+        if len(values) > 1 and name not in several:
+            first, second = map(shown, values[:2])
+            message = f"'{shortened(name)}' is given {len(values)} times, as {first} and {second}; give it once."
+            raise serializers.ValidationError({name: [message]}, code="given_twice")
 
 
 class StrictIntegerField(serializers.IntegerField):
@@ -81,6 +94,14 @@ class StrictBooleanField(serializers.BooleanField):
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
+
+
+class FlagField(serializers.BooleanField):
+    """true or false where everything is text: in a form or in a query parameter. "1", "yes" and "" are neither."""
+
+    TRUE_VALUES: ClassVar = {"true", "True", True}
+    FALSE_VALUES: ClassVar = {"false", "False", False}
+    NULL_VALUES: ClassVar = set()
 
 
 class TextField(serializers.CharField):

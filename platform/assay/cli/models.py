@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.inputs import Settings, settings_of
-from assay.cli.output import AsJson, Limit, first, show_fields, show_json, show_rows
+from assay.cli.output import AsJson, Limit, first, say, show_fields, show_json, show_rows
 from assay.client import Client
 from assay.client.shapes import Model
 
@@ -43,20 +43,28 @@ def register(
     source: Annotated[str, typer.Argument(help="A folder on the workers, or package:DISTRIBUTION/FOLDER.")],
     kind: Annotated[str | None, typer.Option(help="Such as cross-encoder or bi-encoder.")] = None,
     settings: Settings = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Until a worker has tested it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", "-w", help="Until a worker has tested it.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Register a model; a worker tests it before it is served.
+    """Register a model and wait until a worker has tested it: only then is it served, or rejected (exit code 1).
 
     \b
-    assay models register reranker /models/reranker --kind cross-encoder --set max_length=512 --wait
+    assay models register reranker /models/reranker --kind cross-encoder --set max_length=512
     """
     fields = settings_of(settings, taken=("name", "source", "kind"))
+    if wait:
+        say(f"Waiting until a worker has tested '{name}'; with --no-wait, or after Ctrl-C, it is tested all the same.")
     with Client() as client:
         model = client.models.register(name, source, kind=kind, wait=wait, **fields)
     _show(model, as_json)
     if wait and model["state"] != "available":
+        say(f"assay: The model '{name}' is {model['state']} and not served. {_failed_checks(model)}")
         raise typer.Exit(1)
+
+
+def _failed_checks(model: Model) -> str:
+    checks = (model["self_test_report"] or {}).get("checks", ())
+    return " ".join(f"{check['name']}: {check['detail']}" for check in checks if not check["passed"])
 
 
 def _show(model: Model, as_json: bool) -> None:

@@ -25,7 +25,7 @@ from assay.client.shapes import Document
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (rerank, score, embed):
+    for command in (rerank, rank, score, embed):
         app.command()(command)
 
 
@@ -50,6 +50,34 @@ def rerank(
         return show_json(answer)
     rows = ((result["relevance_score"], *_named(documents, result["index"], field)) for result in answer["results"])
     show_rows(("score", "document", "text"), rows)
+
+
+def rank(
+    document_set: Annotated[str, typer.Argument(help="Its id, as `assay sets list documents` shows it.")],
+    query: str,
+    top_n: Annotated[int | None, typer.Option("--top-n", "-n", help="Only the best so many.")] = None,
+    bm25: Annotated[int | None, typer.Option("--bm25", help="Only the best so many by BM25 are ranked.")] = None,
+    id: Annotated[list[str] | None, typer.Option("--id", help="Only this document; may be repeated.")] = None,
+    texts: Annotated[bool, typer.Option("--texts", help="Show the documents' texts too.")] = False,
+    model: Model = None, settings: Settings = None, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Rank the documents of an uploaded set by their relevance to a query, the best first.
+
+    \b
+    assay rank 01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a11 "how do I descale a kettle?" --top-n 10 --texts
+    """
+    fields = settings_of(settings, taken=("query", "candidates", "model", "top_n", "return_documents"))
+    with Client() as client:
+        answer = client.rank(
+            document_set, query, model=model, ids=id, bm25=bm25, top_n=top_n, return_documents=texts, **fields
+        )
+    if as_json:
+        return show_json(answer)
+    rows = (
+        (result["score"], result["id"], *([result["document"]["text"]] if texts else []))
+        for result in answer["results"]
+    )
+    show_rows(("score", "document", *(["text"] if texts else [])), rows)
 
 
 def score(

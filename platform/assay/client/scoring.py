@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from assay.client.flows import Flow, Resource, S, given, operation
-from assay.client.shapes import Document, EmbedAnswer, ModelCard, RerankAnswer, ScoreAnswer
+from assay.client.flows import Flow, Resource, S, given, operation, resource_path
+from assay.client.shapes import Document, EmbedAnswer, ModelCard, RankAnswer, RerankAnswer, ScoreAnswer
 
 GRACE_SECONDS: Final = 5.0  # the server says itself that a deadline has passed; the client only waits a little longer
 
@@ -23,6 +23,17 @@ class Scoring(Resource[S]):
         """The documents by their relevance to the query, the best first."""
         body = {"query": query, "documents": list(documents), **given(model=model, top_n=top_n), **fields}
         return self._score("/v1/rerank", body, timeout)
+
+    @operation
+    def rank(
+        self, document_set: str, query: str, *, model: str | None = None, ids: Sequence[str] | None = None,
+        bm25: int | None = None, top_n: int | None = None, timeout: float | None = None, **fields: Any,
+    ) -> Flow[RankAnswer]:  # fmt: skip
+        """The documents of a stored set by their relevance to the query, the best first: all, those with ``ids``, or
+        the best ``bm25`` by BM25. While the set is encoded for the model the call is made again, see ``retries``."""
+        candidates = given(ids=None if ids is None else list(ids), bm25=bm25) or None
+        body = {"query": query, **given(model=model, candidates=candidates, top_n=top_n), **fields}
+        return self._score(resource_path("document-sets", document_set, "rank"), body, timeout)
 
     @operation
     def score(

@@ -39,6 +39,23 @@ class RerankAnswer(Answer):
     results: list[Ranked]
 
 
+class SetRanked(TypedDict):
+    index: int
+    id: str
+    score: float | None
+    raw_score: float | None
+    status: str
+    document: NotRequired[dict[str, Any]]
+    truncated_tokens: NotRequired[int]
+
+
+class RankAnswer(Answer):
+    """``document_set`` holds its id and version."""
+
+    document_set: dict[str, str]
+    results: list[SetRanked]
+
+
 class Scored(TypedDict):
     index: int
     score: float | None

@@ -32,7 +32,7 @@ _session = contextlib.ExitStack()
 atexit.register(_session.close)
 DATA_DIR = _own_folder(_session)
 _session.enter_context(
-    embedded.servers(DATA_DIR, postgres=not env.given("DATABASE_URL"), redis=not env.given("REDIS_URL"))
+    embedded.servers(DATA_DIR, postgres=not env.given("DATABASE_URL"), redis=not env.given("REDIS_URL"), durable=False)
 )
 
 DATABASE_URL = env.url("DATABASE_URL", schemes=("postgresql", "postgres"), default=embedded.database_url(DATA_DIR))

@@ -59,7 +59,10 @@ class UnpackedBody(io.RawIOBase):
         try:
             part = self._body.read(len(buffer))
         except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
-            message = f"The body is not what its Content-Encoding {self._encoding} says: {error}."
+            message = (
+                f"The Content-Encoding says that the body is packed by {self._encoding}, and it cannot be unpacked "
+                f"({error}). Pack it so, or send it as it is without that header."
+            )
             raise NotAsPacked("malformed_body", message, status=400) from error
         self._left -= len(part)
         if self._left < 0:

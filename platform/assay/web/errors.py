@@ -7,6 +7,7 @@ from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 
 from assay.api.errors import json_error
+from assay.api.sentences import shortened
 from assay.errors import AssayError
 
 PROGRAM_PATHS = ("/api/", "/v1/", "/v2/")
@@ -48,7 +49,7 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, 404)
+    return answer(request, 404, f"There is nothing at the address {shortened(request.path)!r}.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -10,8 +10,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import ApiToken, Team
+from accounts.models import ApiToken, Membership, Team
 from accounts.services import token_authenticate, token_create
+from audit.models import AuditEvent
 
 pytestmark = pytest.mark.django_db
 
@@ -40,6 +41,34 @@ def test_create_token_says_what_it_cannot_do(arguments: list[str], message: str)
     with pytest.raises(CommandError, match=message):
         output_of("create_token", "--name", "ci", *arguments)
     assert not ApiToken.objects.exists()
+
+
+def test_a_team_and_a_user_who_can_log_in(client: Client) -> None:
+    output_of("create_team", "search")
+    password = output_of("create_user", "ada", "--team", "search", "--role", "admin").strip()
+    assert client.login(username="ada", password=password)
+    assert client.get("/").status_code == 200
+    membership = Membership.objects.get(user__username="ada")
+    assert (membership.team.name, membership.role) == ("search", "admin")
+    assert list(AuditEvent.objects.values_list("verb", flat=True).order_by("pk")) == [
+        "team.created", "user.created", "member.added",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["create_team", "other"], "There is a team 'other' already"),
+        (["create_team", " "], "'' cannot be a team's name"),
+        (["create_user", "ada", "--team", "nobody's"], r"There is no team .*; the teams are: other"),
+        (["create_user", "a b"], "'a b' cannot be a user's name: Enter a valid username"),
+    ],
+)
+def test_teams_and_users_that_cannot_be(command: list[str], message: str) -> None:
+    Team.objects.create(name="other")
+    with pytest.raises(CommandError, match=message):
+        output_of(*command)
+    assert not User.objects.exists()
 
 
 def test_tokens_are_revoked_in_the_admin(client: Client, admin: User, team: Team) -> None:

@@ -80,3 +80,23 @@ VALUES = st.recursive(
 def test_everything_else_comes_through_unchanged(value: object) -> None:
     assert parse_json(json.dumps(value).encode()) == value
     assert parse_json(json.dumps(value, ensure_ascii=False).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"query": "a", "query": "b"}', "query"),
+        (b'{"documents": [{"text": "a", "id": 1 , "text"\t: "b"}]}', "text"),
+        (b'{"a\\\\": {"b": 1, "b": 1}}', "b"),
+        (rb'{"a\u0062": 1, "ab": 2}', "ab"),
+    ],
+)
+def test_a_name_twice_in_one_object_is_refused_by_name(body: bytes, name: str) -> None:
+    with pytest.raises(AssayError, match=f"'{name}' is given twice") as raised:
+        parse_json(body)
+    assert (raised.value.status, raised.value.code, raised.value.param) == (400, "given_twice", name)
+
+
+def test_what_resembles_a_name_in_a_text_is_no_member() -> None:
+    body = {"query": '{"query": 1, "query" : 2}', "documents": [{"query": '":'}, {"query": "\\"}]}
+    assert parse_json(json.dumps(body).encode()) == body

@@ -96,9 +96,10 @@ def test_killed_started_again_logged_in_and_stopped(data_dir: Path) -> None:
     wait_for_none(data_dir)
 
 
-def test_a_web_server_that_dies_comes_back(data_dir: Path) -> None:
+def test_a_second_one_is_refused_and_a_web_server_that_dies_comes_back(data_dir: Path) -> None:
     port = free_port()
     with serve(data_dir, port) as (process, _):
+        assert f"Assay runs already in {data_dir} (process {process.pid})" in refused(data_dir, free_port())
         web = next(child for child in psutil.Process(process.pid).children() if "granian" in " ".join(child.cmdline()))
         os.killpg(web.pid, signal.SIGKILL)
         give_up = time.monotonic() + 30
@@ -114,13 +115,7 @@ def test_a_web_server_that_dies_comes_back(data_dir: Path) -> None:
     wait_for_none(data_dir)
 
 
-def test_a_second_one_in_the_same_folder_and_a_taken_port_are_refused_in_a_sentence(data_dir: Path) -> None:
-    port = free_port()
-    with serve(data_dir, port) as (process, _):
-        second = refused(data_dir, free_port())
-        assert f"Assay runs already in {data_dir} (process {process.pid})" in second
-        process.send_signal(signal.SIGINT)
-        process.wait(90)
+def test_a_taken_port_is_refused_in_a_sentence(data_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 
 import httpx
 import psycopg
 import pytest
 
+from tests.integration.rig import wait_for
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, "it did not happen in time"
-        time.sleep(0.2)
 
 
 def worker_pid(stack: Stack, name: str) -> int | None:
@@ -32,26 +24,26 @@ def worker_pid(stack: Stack, name: str) -> int | None:
 
 
 def test_the_parts_are_up_and_doctor_agrees(stack: Stack) -> None:
-    wait_for(lambda: worker_pid(stack, "worker-1") is not None)
+    wait_for(lambda: worker_pid(stack, "worker-1") is not None, seconds=180, what="the worker")
     assert stack.client.get("/readyz").json()["status"] == "ok"
     report = stack.manage("doctor")
     assert "PostgreSQL 18" in report and "1 ready" in report and "noeviction" in report
 
 
 def test_a_killed_worker_comes_back_under_its_name(stack: Stack) -> None:
-    wait_for(lambda: worker_pid(stack, "worker-1") is not None)
+    wait_for(lambda: worker_pid(stack, "worker-1") is not None, seconds=180, what="the worker")
     first = worker_pid(stack, "worker-1")
     assert stack.kill_worker(signal.SIGKILL, restart=True) == "worker-1"
-    wait_for(lambda: worker_pid(stack, "worker-1") not in (None, first))
+    wait_for(lambda: worker_pid(stack, "worker-1") not in (None, first), seconds=180, what="the worker's return")
 
 
 def test_a_second_worker_can_join_and_leave(stack: Stack) -> None:
     name = stack.start_worker()
     assert name == "worker-2"
-    wait_for(lambda: worker_pid(stack, name) is not None)
+    wait_for(lambda: worker_pid(stack, name) is not None, seconds=180, what="the second worker")
     stack.kill_worker(signal.SIGTERM, name=name)
     assert stack.workers == ["worker-1"]
-    wait_for(lambda: worker_pid(stack, name) is None)
+    wait_for(lambda: worker_pid(stack, name) is None, seconds=180, what="its end")
 
 
 def test_a_body_without_a_length_is_refused_not_taken_for_an_empty_one(stack: Stack) -> None:

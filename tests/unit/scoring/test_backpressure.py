@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from assay.errors import AssayError
 from scoring import backpressure
-from scoring.backpressure import model_admit
+from scoring.backpressure import FEWEST, model_admit
 from scoring.models import ScoringModel
 
 
@@ -25,15 +25,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def answered(model: ScoringModel, clock: Clock, *, pairs: int, seconds: float, cold_seconds: float = 0.0) -> None:
-    with model_admit(model=model, pairs=pairs, seconds=60) as admitted:
-        clock.now += seconds
-        admitted.answered(cold_seconds=cold_seconds)
+def answered(
+    model: ScoringModel, clock: Clock, *, pairs: int, seconds: float, cold_seconds: float = 0.0, times: int = 1
+) -> None:
+    for _ in range(times):
+        with model_admit(model=model, pairs=pairs, seconds=60) as admitted:
+            clock.now += seconds
+            admitted.answered(cold_seconds=cold_seconds)
+
+
+def test_the_first_slow_answers_refuse_nobody(clock: Clock) -> None:
+    """They waited for what is done once: libraries read, memory taken, kernels chosen."""
+    model = ScoringModel(name="new")
+    for _ in range(FEWEST - 1):
+        answered(model, clock, pairs=1, seconds=20)
+        with model_admit(model=model, pairs=1000, seconds=30), model_admit(model=model, pairs=1, seconds=1):
+            pass
+    answered(model, clock, pairs=1, seconds=20)
+    with (
+        model_admit(model=model, pairs=1000, seconds=30),
+        pytest.raises(AssayError, match="at its present pace"),
+        model_admit(model=model, pairs=1, seconds=1),
+    ):
+        pass
 
 
 def test_a_queue_longer_than_the_deadline_is_refused(clock: Clock) -> None:
     model = ScoringModel(name="slow")
-    answered(model, clock, pairs=10, seconds=5)  # half a second a pair
+    answered(model, clock, pairs=10, seconds=5, times=FEWEST)  # half a second a pair
     with model_admit(model=model, pairs=20, seconds=60):
         with pytest.raises(AssayError) as refused, model_admit(model=model, pairs=1, seconds=4):
             pass
@@ -46,7 +65,7 @@ def test_a_queue_longer_than_the_deadline_is_refused(clock: Clock) -> None:
 
 def test_the_pace_is_that_of_warm_requests_and_of_the_newest_most(clock: Clock) -> None:
     model = ScoringModel(name="cold")
-    answered(model, clock, pairs=10, seconds=61, cold_seconds=60)
+    answered(model, clock, pairs=10, seconds=61, cold_seconds=60, times=FEWEST)
     with model_admit(model=model, pairs=100, seconds=60), model_admit(model=model, pairs=1, seconds=10.5):
         pass
     for _ in range(30):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from datetime import date
 
@@ -35,6 +36,8 @@ def test_csv_keeps_texts_byte_for_byte(upload: Upload) -> None:
         (b"\xef\xbb\xbfid;text\n7;hello\n", ("7", "hello")),
         (b'{"id": 7, "text": "hello"}\n', ("7", "hello")),
         (b"text\nhello\n", ("1", "hello")),
+        ("id,text\n7,hëllo €\n".encode("utf-16"), ("7", "hëllo €")),
+        (codecs.BOM_UTF16_BE + '{"id": 7, "text": "hello"}'.encode("utf-16-be"), ("7", "hello")),
         (b"Docid,Body\n7,hello\n", ("7", "hello")),
     ],
 )
@@ -79,10 +82,13 @@ def test_every_bad_row_is_named_by_its_line(upload: Upload) -> None:
     [
         (b"", "The file is empty"),
         (b"  \n\n", "The file is empty"),
-        (b"id,text\n", "no rows below its header"),
+        (b"id,text\n", "one line that is not blank, 'id,text', which is read as the names of its columns, and no rows"),
+        (b'{"id": 1, "text": \n{"id": 2\n', "None of its rows can be read; the first: line 1 is not valid JSON"),
+        (b"q1 0 d1 2\nq1 0 d2 1\n", "The file is TREC judgements"),
+        (b"q1 Q0 d1 1 9.5 bm25\n", "The file is a TREC run"),
+        (codecs.BOM_UTF16_LE + b"i\x00d\x00\n\x00\x00\xd8", "begins as UTF-16 and is none"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9, "a PNG picture"),
         (bytes(range(256)) * 9, "binary"),
-        ("id,text\n1,x\n".encode("utf-16"), "UTF-16"),
         (b'id,text\n1,"never closed\n2,x\n', "not valid CSV"),
         (b"id,text,text\n1,a,b\n", "'text' more than once"),
     ],
@@ -107,6 +113,7 @@ def test_latin_1_file_is_recognised_in_words(upload: Upload) -> None:
         (b'{"id": 1, "text": "a", "more": {"deep": "\\u0000"}}', "metadata holds a NUL"),
         (b'{"id": 1, "text": NaN}', "not valid JSON"),
         (b"[1, 2]", "a JSON list"),
+        (b'{"id": 1, "text": "a", "text": "b"}', "'text' is given twice"),
         (b'{"id": true, "text": "a"}', "an id is text or a whole number"),
     ],
 )

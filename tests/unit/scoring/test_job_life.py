@@ -167,7 +167,7 @@ def test_exports(job: Job, worker: Worker) -> None:
     jobs_advance()
     lines = list(csv_lines(job.last_stage))
     assert len(lines) == 41 and lines[0].startswith("\ufeff")
-    assert lines[1] == '"q1","first",1,"d0","\'=SUM(0)",2.5,2.5,"ok","text 0"\r\n'
+    assert lines[1] == '"q1","first",1,"d0","\'=SUM(0)",2.5,2.5,"ok","text 0","cpu"\r\n'
     assert '"title": "=SUM(0)"' in next(iter(jsonl_lines(job.last_stage)))
     scores = [float(line.split()[4]) for line in trec_lines(job.last_stage)][:20]
     assert scores == sorted(set(scores), reverse=True)

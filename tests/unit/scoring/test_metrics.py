@@ -30,6 +30,7 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
         "sync": {"answered": 4},
         "chunks": {"done": 6},
         "chunk_work": {"seconds": 2.5, "pairs": 640},
+        "remote": {"far": {"answered": 5, "seconds": 1.5, "shut": 1.0}},
     }
     worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
     scraped = client.get("/metrics").content.decode()
@@ -51,6 +52,9 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
         'assay_worker_chunks_total{outcome="done",worker="worker-7"} 6.0',
         'assay_worker_chunk_seconds_total{worker="worker-7"} 2.5',
         'assay_worker_chunk_pairs_total{worker="worker-7"} 640.0',
+        'assay_remote_calls_total{model="far",outcome="answered",worker="worker-7"} 5.0',
+        'assay_remote_seconds_total{model="far",worker="worker-7"} 1.5',
+        'assay_remote_shut{model="far",worker="worker-7"} 1.0',
         'assay_returned_chunks{cause="worker_crashed"} 0.0',
         'assay_chunks_returned_total{cause="worker_crashed"} 0.0',
         'assay_queued_messages{of="",queue="batch"} 0.0',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from scoring.payloads import (
     SyncLabels,
     SyncOptions,
     SyncPooledText,
+    SyncRanking,
     SyncReply,
     SyncRequest,
     SyncRow,
@@ -31,6 +32,9 @@ CALL = SyncRequest(
     deadline=12.5,
     request_id="r-1",
     options=SyncOptions(labels=["yes", "no"], apply_softmax=False),
+)
+RANKING = replace(
+    CALL, documents=[], options=SyncOptions(ranking=SyncRanking(document_set="s", count=2, positions=[3, 8]))
 )
 REPLY = SyncReply(
     scores=[0.5, None],
@@ -61,6 +65,7 @@ def crossed(payload: SyncRequest | SyncReply, **changes: Any) -> dict[str, Any]:
 
 def test_what_is_sent_arrives() -> None:
     assert SyncRequest.from_json(crossed(CALL)) == CALL
+    assert SyncRequest.from_json(crossed(RANKING)) == RANKING
     assert SyncReply.from_json(crossed(REPLY)) == REPLY
     assert SyncReply.from_json(crossed(SyncReply())) == SyncReply()
     assert SyncReply.from_json(crossed(POOLED)) == POOLED

@@ -56,7 +56,7 @@ OUR_FAULTS = frozenset(("broken_prompt", "engine_failure", "not_a_text", "unknow
 
 def test_every_code_of_the_engine_has_its_answer() -> None:
     codes = set()
-    for path in (*WORKERS.glob("engine/**/*.py"), *WORKERS.glob("remote/*.py")):
+    for path in (*WORKERS.glob("engine/**/*.py"), *WORKERS.glob("remote/*.py"), *WORKERS.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("EngineError", "RequestCancelled"):
                 found = {part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)}

@@ -23,7 +23,11 @@ def build_caches(config: EngineConfig) -> Caches:
     return {
         Role.QUERY: EmbeddingCache(config.query_cache_bytes),
         Role.DOCUMENT: EmbeddingCache(
-            config.document_cache_bytes, dtype=config.cache_dtype, on_device=on_device, on_disk=_disk_tier(config)
+            config.document_cache_bytes,
+            dtype=config.cache_dtype,
+            on_device=on_device,
+            on_disk=_disk_tier(config),
+            packed_bytes=config.packed_cache_bytes,
         ),
     }
 

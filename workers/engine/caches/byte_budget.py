@@ -40,6 +40,10 @@ class ByteBudgetCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entry
 
+    @property
+    def budget_bytes(self) -> int:
+        return self._budget
+
     def put(self, key: K, entry: V) -> None:
         """Keep an entry. One larger than the whole budget is not kept."""
         if entry.bytes > self._budget:

@@ -13,6 +13,7 @@ from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, cont
 from workers.engine.caches.compression import compressed
 from workers.engine.caches.disk_tier import DiskTier
 from workers.engine.pooling.encoding import Encoding
+from workers.engine.pooling.packed_documents import PackedDocuments
 from workers.engine.statistics import CacheStatistics
 
 __all__ = ["CacheKey", "CachedEncoding", "EmbeddingCache", "MemoryTier", "content_digest"]
@@ -20,6 +21,10 @@ __all__ = ["CacheKey", "CachedEncoding", "EmbeddingCache", "MemoryTier", "conten
 
 class MemoryTier(ByteBudgetCache[CacheKey, CachedEncoding]):
     """Encodings of texts, on one device or in host memory."""
+
+
+class PackedTier(ByteBudgetCache[CacheKey, PackedDocuments]):
+    """Lists of documents, under a budget of their own: no other list's encodings push them out one by one."""
 
 
 class EmbeddingCache:
@@ -32,8 +37,10 @@ class EmbeddingCache:
         dtype: str = "model",
         on_device: MemoryTier | None = None,
         on_disk: DiskTier | None = None,
+        packed_bytes: int = 0,
     ) -> None:
         self.dtype = dtype
+        self.packed = PackedTier(packed_bytes)
         self._host = MemoryTier(budget_bytes)
         self._device = on_device
         self._disk = on_disk
@@ -68,7 +75,7 @@ class EmbeddingCache:
 
     def clear(self, owner: str) -> None:
         """Forget an encoder's entries in memory. Those on the disk stay: content cannot be stale."""
-        for tier in (self._device, self._host):
+        for tier in (self._device, self._host, self.packed):
             if tier is not None:
                 tier.clear(owner)
 

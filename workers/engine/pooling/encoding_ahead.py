@@ -23,6 +23,7 @@ def await_new_ones(work: Work, sequences: list[Sequence]) -> None:
         cached=len(sequences) - len(work.pending),
         empty=len(set(request.documents)) - len(sequences),
         tokens=sum(sequence.tokens for sequence in sequences),
+        sequences=sequences if request.pack_as else [],
     )
 
 

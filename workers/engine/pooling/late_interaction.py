@@ -1,4 +1,5 @@
-"""Query embeddings wait here for their documents, and every document is scored the moment it is encoded.
+"""Query embeddings wait here for their documents, and every document is scored the moment it is encoded. Queries of a
+list packed before wait for nothing.
 
 A request's queries run before its documents. Their token embeddings are *reserved* under the request's private key,
 once per document still to come; the last document's score, or the request's end for whatever reason, gives the memory
@@ -21,6 +22,7 @@ from workers.engine.caches.compression import token_vectors
 from workers.engine.counters import Counters
 from workers.engine.pooling.encoding import Encoding
 from workers.engine.pooling.maxsim import Pairs, maxsim, maxsim_pairs
+from workers.engine.pooling.packed_documents import PackedDocuments
 from workers.engine.pooling.scattered_maxsim import maxsim_where_they_lie
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, Sequence
@@ -58,11 +60,16 @@ class LateInteractionRunner:
     def postprocess_pooler_output(self, outputs: list[tuple[Sequence, Encoding]]) -> None:
         """Reserve the queries of a micro-batch, then score its documents against them, one call per request."""
         documents: dict[int, list[tuple[Sequence, Encoding]]] = {}
+        whole_lists: dict[int, list[tuple[Sequence, Encoding]]] = {}
         for sequence, encoding in outputs:
-            if sequence.role is Role.QUERY:
+            if sequence.work.results.packed is not None:
+                whole_lists.setdefault(id(sequence.work.results.packed), []).append((sequence, encoding))
+            elif sequence.role is Role.QUERY:
                 self._reserve(sequence, token_vectors(encoding))
             else:
                 documents.setdefault(sequence.work.key, []).append((sequence, encoding))
+        for queries in whole_lists.values():
+            self._score_packed(queries)
         for key, scored in documents.items():
             with self._lock:
                 reservation = self._reservations.get(key)
@@ -115,6 +122,20 @@ class LateInteractionRunner:
                 reservation.queries[sequence.index] = vectors
                 reservation.used = time.monotonic()
 
+    def _score_packed(self, queries: list[tuple[Sequence, Encoding]]) -> None:
+        """Queries of any requests against the one list that all of them are for."""
+        started = time.monotonic()
+        vectors = [token_vectors(encoding) for _, encoding in queries]
+        first: EmbeddingResults = queries[0][0].work.results
+        assert first.packed is not None
+        scores = self._maxsim(first, torch.cat(vectors), [len(query) for query in vectors], first.packed)
+        seconds = time.monotonic() - started
+        for (sequence, _), row in zip(queries, scores, strict=True):
+            results: EmbeddingResults = sequence.work.results
+            results.maxsim[sequence.index] = row
+            results.fallback = first.fallback
+            sequence.work.maxsim_seconds += seconds
+
     def _score(
         self, results: EmbeddingResults, reservation: Reservation, documents: list[tuple[Sequence, Encoding]]
     ) -> None:
@@ -146,7 +167,7 @@ class LateInteractionRunner:
         results: EmbeddingResults,
         queries: Tensor,
         lengths: list[int],
-        documents: list[Encoding],
+        documents: PackedDocuments | list[Encoding],
         pairs: Pairs | None = None,
     ) -> npt.NDArray[np.float32]:
         """All queries against all documents, or the chosen pairs."""
@@ -161,7 +182,7 @@ class LateInteractionRunner:
         results: EmbeddingResults,
         queries: Tensor,
         lengths: list[int],
-        documents: list[Encoding],
+        documents: PackedDocuments | list[Encoding],
         pairs: Pairs | None,
     ) -> npt.NDArray[np.float32]:
         """On the model's device if that is wanted and works, else on the CPU with the reason written down."""
@@ -172,6 +193,8 @@ class LateInteractionRunner:
                 self._note_fallback(results, f"MaxSim failed on {self._device} and ran on the CPU: {error}")
         elif self.gpu_maxsim:
             self._note_fallback(results, f"The model runs on {self._device}, so MaxSim ran on the CPU.")
+        if isinstance(documents, PackedDocuments):
+            return documents.to(CPU).maxsim(queries.to(CPU), lengths).numpy()
         if pairs is None:
             return maxsim_where_they_lie(queries, lengths, documents).numpy()
         return _scores_on(CPU, queries, lengths, documents, pairs)
@@ -183,8 +206,14 @@ class LateInteractionRunner:
 
 
 def _scores_on(
-    device: torch.device, queries: Tensor, lengths: list[int], documents: list[Encoding], pairs: Pairs | None
+    device: torch.device,
+    queries: Tensor,
+    lengths: list[int],
+    documents: PackedDocuments | list[Encoding],
+    pairs: Pairs | None,
 ) -> npt.NDArray[np.float32]:
+    if isinstance(documents, PackedDocuments):
+        return documents.to(device).maxsim(queries.to(device), lengths).cpu().numpy()
     vectors = [token_vectors(document).to(device, queries.dtype) for document in documents]
     given = queries.to(device), lengths, torch.cat(vectors), [len(rows) for rows in vectors]
     scores: npt.NDArray[np.float32] = (maxsim(*given) if pairs is None else maxsim_pairs(*given, pairs)).cpu().numpy()

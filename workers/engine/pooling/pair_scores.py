@@ -11,15 +11,45 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
 from workers.engine.forward.steady_rows import products
-from workers.engine.model_types import Scale
+from workers.engine.model_types import ModelInfo, Scale
+from workers.engine.outputs import PairFacts, assemble_output, pair_indices
 from workers.engine.pooling.encoding import Encoding, Part
+from workers.engine.pooling.packed_documents import PackedDocuments
 from workers.engine.role import Role
-from workers.engine.sequence import EmbeddingResults
-from workers.engine.types import ScoringOptions
+from workers.engine.sequence import EmbeddingResults, Work
+from workers.engine.types import ScoringOptions, ScoringOutput
 
 Scores = npt.NDArray[np.float32]
+
+
+def assemble_scores(work: Work, weights: Mapping[Part, float], info: ModelInfo, counters: Counters) -> ScoringOutput:
+    request, results = work.scoring, work.results
+    assert isinstance(results, EmbeddingResults)
+    pair_queries, pair_documents = pair_indices(request)
+    queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]
+    empty = (queries < 0) | (documents < 0)
+    scores = np.full(len(queries), np.nan, dtype=np.float32)
+    if not empty.all():
+        distinct = fused_scores(results, weights, request.options, info.scale)
+        scores[~empty] = distinct[queries[~empty], documents[~empty]] if results.pairs is None else distinct[~empty]
+    cut_queries, cut_documents = results.cut(Role.QUERY), results.cut(Role.DOCUMENT)
+    return assemble_output(
+        work,
+        info,
+        counters,
+        scores=scores,
+        raw_scores=scores,
+        facts=PairFacts(empty, cut_documents[pair_documents], cut_queries[pair_queries]),
+        errors=results.pair_errors(documents, empty),
+        query_truncated=cut_queries,
+        prompt_tokens=results.tokens,
+        query_tokens=results.query_tokens,
+        cached_documents=results.cached_documents,
+        fallback=results.fallback,
+    )
 
 
 def fused_scores(
@@ -96,9 +126,18 @@ _SparseArrays = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 def _sparse_vectors(results: EmbeddingResults, role: Role) -> dict[int, _SparseArrays]:
     return {
         index: (encoding.sparse.token_ids.cpu().numpy(), encoding.sparse.weights.double().cpu().numpy())
-        for (owner, index), encoding in results.encodings.items()
-        if owner is role and encoding.sparse is not None
+        for index, encoding in _encodings(results, role).items()
+        if encoding.sparse is not None
     }
+
+
+def _encodings(results: EmbeddingResults, role: Role) -> dict[int, Encoding]:
+    """Of one side, by place among the distinct texts."""
+    packed = results.packed if role is Role.DOCUMENT else None
+    if packed is None:
+        return {index: encoding for (owner, index), encoding in results.encodings.items() if owner is role}
+    alone = packed.alone(np.arange(len(packed.tokens))) if isinstance(packed, PackedDocuments) else packed
+    return dict(enumerate(alone))
 
 
 def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> float:
@@ -111,15 +150,17 @@ def _product(query: _SparseArrays | None, document: _SparseArrays | None) -> flo
 
 def _rows(results: EmbeddingResults, role: Role, dimensions: int | None) -> Scores:
     """The dense vectors of one side, shortened; NaN where a text has none."""
-    own: dict[int, Encoding] = {index: e for (owner, index), e in results.encodings.items() if owner is role}
-    places = results.query_of if role is Role.QUERY else results.document_of
     width = len(next(e.dense for e in results.encodings.values() if e.dense is not None))
     if dimensions is not None and not 1 <= dimensions <= width:
         raise EngineError(
             "bad_dimensions", f"The vectors have {width} dimensions, {dimensions} were asked for. Give 1 to {width}."
         )
+    if role is Role.DOCUMENT and isinstance(results.packed, PackedDocuments):
+        assert results.packed.encoding.dense is not None
+        return results.packed.encoding.dense[:, :dimensions].float().cpu().numpy()
+    places = results.query_of if role is Role.QUERY else results.document_of
     rows = np.full((1 + places.max(), dimensions or width), np.nan, dtype=np.float32)
-    for index, encoding in own.items():
+    for index, encoding in _encodings(results, role).items():
         if encoding.dense is not None:
             rows[index] = encoding.dense[:dimensions].float().cpu().numpy()
     return rows

@@ -5,6 +5,7 @@ Shapes: T tokens on the row, N sequences, E hidden, n tokens of one sequence."""
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 
@@ -18,13 +19,14 @@ from workers.engine.errors import EngineError
 from workers.engine.forward.packed_batch import Piece
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo
-from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
+from workers.engine.outputs import is_blank, pair_indices, refuse_too_long
+from workers.engine.pooling.against_packed import PackedLists, await_queries
 from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.pooling.encoding_ahead import assemble_encoding, await_new_ones, distinct_documents
 from workers.engine.pooling.given_rows import given_rows
 from workers.engine.pooling.late_interaction import LateInteractionRunner, maxsim_backend
 from workers.engine.pooling.output import assemble_pooling
-from workers.engine.pooling.pair_scores import fused_scores
+from workers.engine.pooling.pair_scores import assemble_scores
 from workers.engine.pooling.recipe import Recipe
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, PoolingResults, Sequence, Work
@@ -121,30 +123,10 @@ class PoolingRunner(TaskRunner):
             output = assemble_pooling(work, self.info, recipe.labels, recipe.activation)
             return output if recipe.refine is None else recipe.refine(work.request, output)
         if isinstance(work.request, EncodingRequest):
+            if work.request.pack_as:
+                self._keep(work)
             return assemble_encoding(work)
-        results: EmbeddingResults = work.results
-        pair_queries, pair_documents = pair_indices(work.request)
-        queries, documents = results.query_of[pair_queries], results.document_of[pair_documents]
-        empty = (queries < 0) | (documents < 0)
-        scores = np.full(len(queries), np.nan, dtype=np.float32)
-        if not empty.all():
-            distinct = fused_scores(results, self._recipe.weights, work.request.options, self.info.scale)
-            scores[~empty] = distinct[queries[~empty], documents[~empty]] if results.pairs is None else distinct[~empty]
-        cut_queries, cut_documents = results.cut(Role.QUERY), results.cut(Role.DOCUMENT)
-        return assemble_output(
-            work,
-            self.info,
-            self._counters,
-            scores=scores,
-            raw_scores=scores,
-            facts=PairFacts(empty, cut_documents[pair_documents], cut_queries[pair_queries]),
-            errors=results.pair_errors(documents, empty),
-            query_truncated=cut_queries,
-            prompt_tokens=results.tokens,
-            query_tokens=results.query_tokens,
-            cached_documents=results.cached_documents,
-            fallback=results.fallback,
-        )
+        return assemble_scores(work, self._recipe.weights, self.info, self._counters)
 
     def release(self, work: Work) -> None:
         if self.late_interaction is not None:
@@ -174,12 +156,18 @@ class PoolingRunner(TaskRunner):
         work.results = results = EmbeddingResults(
             texts.query_of, texts.document_of, np.full(shape, np.nan, dtype=np.float32), texts.pairs
         )
-        if not texts.queries or not texts.documents:
-            return
         options, parts = request.options, frozenset(self._recipe.weights)
+        if request.packed is not None:
+            lists = self._packed(options.max_tokens_per_document)
+            work.results = results = lists.results(request.packed, request, texts)
+        elif not texts.queries or not texts.documents:
+            return
         queries = self._sequences(
             work, Role.QUERY, parts, texts.queries, options.max_tokens_per_query, options.instruction
         )
+        if request.packed is not None:
+            await_queries(work, results, queries, len(texts.queries))
+            return
         # An instruction is the queries': documents stay known whatever they are searched for.
         documents = self._sequences(work, Role.DOCUMENT, parts, texts.documents, options.max_tokens_per_document, "")
         for sequence in (*queries, *documents):
@@ -194,7 +182,7 @@ class PoolingRunner(TaskRunner):
         results.cached_documents = sum(sequence.encoding is not None for sequence in documents)
         if self.late_interaction is not None:
             for sequence in documents:
-                sequence.products = sequence.tokens * results.query_tokens
+                sequence.products = sequence.tokens * results.query_tokens if sequence.encoding is not None else 0
         for name, role in (("queries", Role.QUERY), ("documents", Role.DOCUMENT)):
             cut = results.cut(role)
             refuse_too_long(options.truncation, name, {int(i): int(cut[i]) for i in np.flatnonzero(cut)})
@@ -207,6 +195,19 @@ class PoolingRunner(TaskRunner):
         """As pairs with these documents would be prepared, so that those find what this leaves in the cache."""
         parts, limit = frozenset(self._recipe.weights), request.options.max_tokens_per_document
         await_new_ones(work, self._sequences(work, Role.DOCUMENT, parts, distinct_documents(request), limit, ""))
+
+    def _keep(self, work: Work) -> None:
+        if not self.retired:
+            self._packed(work.encoding.options.max_tokens_per_document).keep(work)
+        if self.retired:  # and its lists were cleared, perhaps before this one came
+            self._caches[Role.DOCUMENT].packed.clear(self.encodings_owner)
+
+    def _packed(self, wanted: int | None) -> PackedLists:
+        """Of documents let in up to ``wanted`` tokens."""
+        limit = min(wanted or sys.maxsize, self._recipe.layout.room(Role.DOCUMENT, ""))
+        parts = frozenset(self._recipe.weights)
+        key = CacheKey(self._identity, self._device, Role.DOCUMENT, parts, limit, b"")
+        return PackedLists(self._caches[Role.DOCUMENT].packed, key, self._model.device)
 
     def _prepare_texts(self, work: Work, request: PoolingRequest) -> None:
         work.results = results = PoolingResults()
