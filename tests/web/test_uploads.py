@@ -112,7 +112,7 @@ def test_the_same_file_again_offers_the_set_that_is_there(browser_client: Client
     [
         (b"", "The file is empty"),
         (b"\x89PNG\r\n\x1a\n" + bytes(400), "a PNG picture"),
-        (b"id,text\n", "no rows below its header"),
+        (b"id,text\n", "no rows below it"),
         (b'id,text\n1,"open\n2,two\n', "quotation mark"),
     ],
 )
