@@ -39,7 +39,7 @@ class MomentFilter(filters.IsoDateTimeFilter):
 
 
 class WholeNumberFilter(filters.NumberFilter):
-    field_class = forms.IntegerField
+    field_class = forms.IntegerField  # type: ignore[assignment]  # the base is typed for its own field alone
 
 
 def faults_of(filterset: filters.FilterSet) -> Iterator[tuple[str, str, str]]:

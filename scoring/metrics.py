@@ -118,7 +118,9 @@ def _demand() -> Iterator[Metric]:
     """What somebody who starts and stops workers goes by; see docs/placement.md."""
     families = {
         "seconds_behind": GaugeMetricFamily(
-            "assay_model_demand_seconds", "What waits, in seconds of the replicas that are ready.", labels=["model"]
+            "assay_model_demand_seconds",
+            "What waits, in seconds of the replicas that are ready; of each stage of a job its next 1,000 chunks.",
+            labels=["model"],
         ),
         "oldest_seconds": GaugeMetricFamily(
             "assay_model_oldest_seconds", "How long the oldest work of the model has waited.", labels=["model"]

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictIntegerField, TextField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
 from scoring.api.synchronous import HEADERS, ScoringView, answer_headers, client_names, scored, validated
@@ -26,10 +26,8 @@ DOCUMENTS_A_UNIT: Final = 100  # that Cohere bills as one search
 DEFAULT_TOKENS_PER_DOCUMENT: Final = 4096
 
 
-class CohereSerializer(StrictSerializer):
-    model = TextField(
-        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
-    )
+class CohereSerializer(CallSerializer):
+    model = TextField(required=False, help_text="A registered name; absent: the endpoint's default model")
     priority = StrictIntegerField(
         default=0, min_value=0, max_value=999, help_text="0: at once; more: behind all requests that give 0"
     )
@@ -38,7 +36,7 @@ class CohereSerializer(StrictSerializer):
 class CohereRerankSerializer(CohereSerializer):
     query = TextField()
     documents = serializers.ListField(child=TextField(), allow_empty=False)
-    top_n = StrictIntegerField(required=False, allow_null=True, min_value=1, help_text="Absent or null: all")
+    top_n = StrictIntegerField(required=False, min_value=1, help_text="Absent or null: all")
     max_tokens_per_doc = StrictIntegerField(
         default=DEFAULT_TOKENS_PER_DOCUMENT,
         min_value=1,
@@ -127,9 +125,9 @@ class CohereEmbedSerializer(CohereSerializer):
     truncate = serializers.ChoiceField(
         ["END", "NONE"], default="END", help_text="Of a text over the limit: cut its end, or refuse the request"
     )
-    max_tokens = StrictIntegerField(required=False, allow_null=True, min_value=1, help_text="That are read of a text")
+    max_tokens = StrictIntegerField(required=False, min_value=1, help_text="That are read of a text")
     output_dimension = StrictIntegerField(
-        required=False, allow_null=True, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
+        required=False, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
     )
 
 

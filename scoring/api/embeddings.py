@@ -32,7 +32,7 @@ class EmbeddingsSerializer(InputSerializer):
         ["float", BASE64], default="float", help_text="Numbers, or base64 of little-endian float32"
     )
     dimensions = StrictIntegerField(
-        required=False, allow_null=True, min_value=1,
+        required=False, min_value=1,
         help_text="Of models trained to be shortened (Matryoshka): so many first dimensions, of length one again",
     )  # fmt: skip
 

@@ -78,7 +78,7 @@ class StrictSerializerScheme(OpenApiSerializerExtension):
             described.pop("default", None)
             properties[alias] = described
         for name, names in own_names.items():
-            one = [{"required": [each]} for each in names]
+            one: list[dict[str, Any]] = [{"required": [each]} for each in names]
             if name in required:
                 required.remove(name)
             else:

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictBooleanField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, TextField
 from assay.callers import caller_of
 from scoring.api.synchronous import (
     PromptTokensField,
@@ -32,12 +32,10 @@ from scoring.states import ItemStatus
 BASE64: Final = "base64"
 
 
-class InputSerializer(StrictSerializer):
+class InputSerializer(CallSerializer):
     """Fields of the endpoints that read ``input``."""
 
-    model = TextField(
-        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
-    )
+    model = TextField(required=False, help_text="A registered name; absent: the endpoint's default model")
     input = InputsField(help_text="A text, several, or token ids in their place, which are read as they are")
     input_type = serializers.ChoiceField(
         ["query", "document"], default="document", help_text="Which of the model's prompts the texts get, if it has any"
@@ -59,7 +57,7 @@ class InputSerializer(StrictSerializer):
         return attrs
 
 
-class ReturnTokensSerializer(StrictSerializer):
+class ReturnTokensSerializer(CallSerializer):
     return_tokens = StrictBooleanField(default=False, help_text="The tokens' own texts beside what they became")
 
 

@@ -46,18 +46,14 @@ USUAL: Final = {ModelKind.LATE_INTERACTION: "token_embed", ModelKind.CLASSIFIER:
 class PoolingSerializer(InputSerializer, ReturnTokensSerializer):
     aliases: ClassVar[Mapping[str, str]] = {"softmax": "use_activation", "activation": "use_activation"}
 
-    task = serializers.ChoiceField(
-        list(KINDS), required=False, allow_null=True, help_text="Absent: what models of this kind mostly do"
-    )
+    task = serializers.ChoiceField(list(KINDS), required=False, help_text="Absent: what models of this kind mostly do")
     encoding_format = serializers.ChoiceField(
         ["float", BASE64], default="float", help_text="Of vectors: numbers, or base64 of little-endian float32"
     )
     dimensions = StrictIntegerField(
-        required=False, allow_null=True, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
+        required=False, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
     )
-    normalize = StrictBooleanField(
-        required=False, allow_null=True, help_text="Vectors of length one; absent: as the checkpoint does"
-    )
+    normalize = StrictBooleanField(required=False, help_text="Vectors of length one; absent: as the checkpoint does")
     use_activation = StrictBooleanField(default=True, help_text="Of classes: shares; false: logits")
 
 

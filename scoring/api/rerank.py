@@ -36,7 +36,7 @@ class RerankSerializer(RerankingSerializer):
 
     query = TextField()
     documents = DocumentsField()
-    top_n = StrictIntegerField(required=False, allow_null=True, min_value=1, help_text="Absent or null: all")
+    top_n = StrictIntegerField(required=False, min_value=1, help_text="Absent or null: all")
     return_documents = StrictBooleanField(default=True)
     raw_scores = StrictBooleanField(default=False, help_text="true: as use_activation false")
 

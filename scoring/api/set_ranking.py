@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
 from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.openapi import SCORED, operation
@@ -41,7 +41,7 @@ SET: Final = {
 }
 
 
-class RankCandidatesSerializer(StrictSerializer):
+class RankCandidatesSerializer(CallSerializer):
     """One of the two."""
 
     ids = serializers.ListField(
@@ -58,27 +58,23 @@ class RankCandidatesSerializer(StrictSerializer):
         return attrs
 
 
-class RankSerializer(StrictSerializer):
+class RankSerializer(CallSerializer):
     query = TextField()
     model = TextField(
-        required=False, allow_null=True, allow_blank=False,
+        required=False, allow_blank=False,
         help_text="A registered name; absent: the endpoint's default model",
     )  # fmt: skip
-    version = TextField(
-        required=False, allow_null=True, allow_blank=False, help_text="The set's checksum, if it must be that: else 409"
-    )
-    candidates = RankCandidatesSerializer(required=False, allow_null=True, help_text="Absent or null: all documents")
-    top_n = StrictIntegerField(required=False, allow_null=True, min_value=1, help_text="Absent or null: all")
+    version = TextField(required=False, allow_blank=False, help_text="The set's checksum, if it must be that: else 409")
+    candidates = RankCandidatesSerializer(required=False, help_text="Absent or null: all documents")
+    top_n = StrictIntegerField(required=False, min_value=1, help_text="Absent or null: all")
     return_documents = StrictBooleanField(default=False)
     instruction = TextField(default="", help_text="What counts as relevant, for models that take an instruction")
-    max_tokens_per_query = StrictIntegerField(
-        required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
-    )
+    max_tokens_per_query = StrictIntegerField(required=False, min_value=0, help_text="0 or null: no limit")
     use_activation = StrictBooleanField(
         default=True, help_text="false: a cross-encoder's raw logit as the score, instead of a probability"
     )
     dimensions = StrictIntegerField(
-        required=False, allow_null=True, min_value=1,
+        required=False, min_value=1,
         help_text="Of bi-encoders trained to be shortened (Matryoshka): score by so many dimensions of their vectors",
     )  # fmt: skip
     priority = StrictIntegerField(

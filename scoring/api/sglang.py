@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
 from scoring.api.generative import MAX_LABELS, labels_of
 from scoring.api.openapi import SCORED, operation
 from scoring.api.score import ScoreAnswerSerializer, ScoreSerializer, pairs_scored
@@ -30,10 +30,8 @@ from scoring.selectors.models import GENERATIVE
 JOINED = {False: "{{ query }}{{ item }}", True: "{{ item }}{{ query }}"}
 
 
-class SglangScoreSerializer(StrictSerializer):
-    model = TextField(
-        required=False, allow_null=True, help_text="A generative model; absent: the default one of that kind"
-    )
+class SglangScoreSerializer(CallSerializer):
+    model = TextField(required=False, help_text="A generative model; absent: the default one of that kind")
     query = QueryField(help_text="A text, or token ids")
     items = InputsField(help_text="Texts, or lists of token ids")
     label_token_ids = serializers.ListField(

@@ -16,7 +16,14 @@ from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
 from assay.api.renderers import FastJSONRenderer
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField, refuse_repeated
+from assay.api.serializers import (
+    CallSerializer,
+    StrictBooleanField,
+    StrictIntegerField,
+    StrictSerializer,
+    TextField,
+    refuse_repeated,
+)
 from assay.callers import caller_of
 from assay.errors import AssayError
 from scoring.api.items import ranked_texts
@@ -39,7 +46,7 @@ class PromptTokensField(StrictIntegerField):
     """vLLM's ``truncate_prompt_tokens``; -1 becomes None, the model's own limit."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(required=False, allow_null=True, min_value=-1, **kwargs)
+        super().__init__(required=False, min_value=-1, **kwargs)
 
     def to_internal_value(self, data: Any) -> Any:
         tokens = super().to_internal_value(data)
@@ -53,13 +60,13 @@ class TruncationSideField(serializers.ChoiceField):
         super().__init__(["right"], default="right", help_text="Only a text's end is ever cut")
 
 
-class ScoringSerializer(StrictSerializer):
+class ScoringSerializer(CallSerializer):
     """Fields that every scoring endpoint takes. ``documents_field`` is the name under which it takes its documents."""
 
     documents_field: ClassVar[str] = "documents"
 
     model = TextField(
-        required=False, allow_null=True, allow_blank=False,
+        required=False, allow_blank=False,
         help_text="A registered name; absent: the endpoint's default model",
     )  # fmt: skip
     rank_fields = serializers.ListField(
@@ -75,12 +82,8 @@ class ScoringSerializer(StrictSerializer):
         "tokens of each text. -1 or null: as many as the model can",
     )  # fmt: skip
     truncation_side = TruncationSideField()
-    max_tokens_per_query = StrictIntegerField(
-        required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
-    )
-    max_tokens_per_doc = StrictIntegerField(
-        required=False, allow_null=True, min_value=0, help_text="0 or null: no limit"
-    )
+    max_tokens_per_query = StrictIntegerField(required=False, min_value=0, help_text="0 or null: no limit")
+    max_tokens_per_doc = StrictIntegerField(required=False, min_value=0, help_text="0 or null: no limit")
     long_documents = serializers.ChoiceField(
         ["truncate", "chunk_max"], default="truncate",
         help_text="Of documents over the model's limit: their beginning, or the best of windows over all of it",
@@ -104,7 +107,7 @@ class RerankingSerializer(ScoringSerializer):
         default=True, help_text="false: a cross-encoder's raw logit as the score, instead of a probability"
     )
     dimensions = StrictIntegerField(
-        required=False, allow_null=True, min_value=1,
+        required=False, min_value=1,
         help_text="Of bi-encoders trained to be shortened (Matryoshka): score by so many dimensions of their vectors",
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
 from scoring.api.items import shown
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
@@ -41,10 +41,8 @@ def _object(**properties: Any) -> dict[str, Any]:
 LABEL_SCORES: Final = {"type": "array", "items": _object(score={"type": "number"}, label={"type": "string"})}
 
 
-class TeiSerializer(StrictSerializer):
-    model = TextField(
-        required=False, allow_null=True, help_text="A registered name; absent: the endpoint's default model"
-    )
+class TeiSerializer(CallSerializer):
+    model = TextField(required=False, help_text="A registered name; absent: the endpoint's default model")
     truncate = StrictBooleanField(
         default=True,
         allow_null=True,
@@ -58,7 +56,7 @@ class TeiSerializer(StrictSerializer):
 class TeiInputsSerializer(TeiSerializer):
     inputs = InputsField(help_text="A text, several, or token ids in their place, which are read as they are")
     prompt_name = serializers.ChoiceField(
-        ["query", "document"], required=False, allow_null=True,
+        ["query", "document"], required=False,
         help_text="Which of the model's prompts the texts get, if it has any; absent: the document's",
     )  # fmt: skip
 
@@ -66,7 +64,7 @@ class TeiInputsSerializer(TeiSerializer):
 class TeiEmbedSerializer(TeiInputsSerializer):
     normalize = StrictBooleanField(default=True, help_text="To vectors of length one")
     dimensions = StrictIntegerField(
-        required=False, allow_null=True, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
+        required=False, min_value=1, help_text="Of models trained to be shortened (Matryoshka)"
     )
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
 from scoring.api.synchronous import HEADERS, ScoringView, validated
@@ -21,8 +21,8 @@ from scoring.selectors.models import CLASSIFIERS, RERANKERS, model_for_request
 READERS: Final = (*RERANKERS, *CLASSIFIERS)
 
 
-class TokenizeSerializer(StrictSerializer):
-    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
+class TokenizeSerializer(CallSerializer):
+    model = TextField(required=False, help_text="A registered name; absent: the default model")
     prompt = TextField(required=False, help_text="A text by itself, uncut")
     query = TextField(required=False, help_text="With document: what the scorer reads of the two, cut as then")
     document = TextField(required=False)
@@ -116,8 +116,8 @@ def _told(row: SyncRow, named: bool) -> dict[str, Any]:
     return {"tokens": row.token_ids, **({"token_strs": row.tokens} if named else {})}
 
 
-class DetokenizeSerializer(StrictSerializer):
-    model = TextField(required=False, allow_null=True, help_text="A registered name; absent: the default model")
+class DetokenizeSerializer(CallSerializer):
+    model = TextField(required=False, help_text="A registered name; absent: the default model")
     tokens = serializers.ListField(child=StrictIntegerField(min_value=0, max_value=MAX_ID), allow_empty=False)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Count, Min, Q, Sum
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Count, Func, IntegerField, Min, OuterRef, Q, Sum
 from django.utils import timezone
 
 from scoring.models import Chunk, Placement, ScoringModel, Stage
@@ -21,6 +22,7 @@ UP_SECONDS: Final = 4.0  # a need must last so long before it is more than one r
 DOWN_SECONDS: Final = 600.0  # a replica idle for so long, above what is wanted, is let go
 CHUNK_SECONDS: Final = 5.0  # what a chunk is aimed at; counts until the first ones are measured
 PACED_CHUNKS: Final = 4
+COUNTED_CHUNKS: Final = 1000  # of a stage; what waits behind them changes nothing that is decided by the backlog
 RUNNABLE: Final = (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -100,15 +102,22 @@ def _replicas() -> Any:
 
 
 def _backlogs() -> dict[uuid.UUID, _Backlog]:
-    """Chunks of running jobs that nobody has taken yet, in seconds by the pace of the chunks that are done."""
-    stages = Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
-    # Counted by the index of pending chunks alone; joined to the stages, every chunk of theirs would be read.
-    chunks = Chunk.objects.filter(state=ChunkState.PENDING, stage__in=stages.values("pk")).order_by()
-    pending = dict(chunks.values_list("stage").annotate(waiting=Count("*")))
+    """Chunks of running jobs that nobody has taken yet, in seconds by the pace of the chunks that are done; of a stage
+    COUNTED_CHUNKS at most, so that a round of the reconciler does not grow with what waits."""
+    chunks = Chunk.objects.filter(stage=OuterRef("pk"), state=ChunkState.PENDING).order_by().values("stage")
+    waiting = Func(ArraySubquery(chunks[:COUNTED_CHUNKS]), function="cardinality", output_field=IntegerField())
+    stages = (
+        Stage.objects.filter(job__state__in=RUNNABLE, model__isnull=False)
+        .order_by()
+        .annotate(pending=waiting)
+        .values_list("pk", "model", "pending", "job__queued_at")
+    )
     backlogs: dict[uuid.UUID, _Backlog] = defaultdict(_Backlog)
-    for stage_id, model_id, queued_at in stages.filter(pk__in=pending).values_list("pk", "model", "job__queued_at"):
+    for stage_id, model_id, pending, queued_at in stages:
+        if not pending:
+            continue
         backlog = backlogs[model_id]
-        backlog.seconds += pending[stage_id] * _chunk_seconds(stage_id)
+        backlog.seconds += pending * _chunk_seconds(stage_id)
         backlog.oldest = min(backlog.oldest or queued_at, queued_at)
     return backlogs
 

@@ -32,6 +32,16 @@ def check(response: Any, *, method: str = "get") -> Any:
     return body
 
 
+def optional_fields(path: str, method: str) -> list[str]:
+    """Of the first shape of body that ``path`` takes: fields that may be left out, each by its own name."""
+    shape = document()["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"]
+    while "properties" not in shape:
+        reference = shape.get("oneOf", [shape])[0]["$ref"]
+        shape = document()["components"]["schemas"][reference.rsplit("/", 1)[-1]]
+    others = [name for name, field in shape["properties"].items() if "Another name" in field.get("description", "")]
+    return [name for name in shape["properties"] if name not in [*shape.get("required", []), *others]]
+
+
 def validate(value: Any, schema: dict[str, Any]) -> None:
     jsonschema.Draft202012Validator({**schema, "components": document()["components"]}).validate(value)
 

@@ -19,7 +19,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from scoring.services.bundled import MINILM
-from tests.api.schema import check
+from tests.api.schema import check, optional_fields
 from tests.engine.tiny import build
 from tests.engine.tiny_pairs import build_cross_encoder
 from tests.integration.checkpoints import build_sparse
@@ -144,6 +144,17 @@ def test_v7_a_misspelt_field_is_refused_and_the_valid_ones_are_named(client: Cli
     param, body = ROUTES[path]
     error = refused(client, path, {**body(TEXTS), "modle": "minilm"})
     assert error["param"] == "modle" and "model" in error["message"] and param in error["message"]
+
+
+@every_route
+def test_optional_fields_that_are_null_are_left_out(client: Client, path: str) -> None:
+    """Cohere's connector for LangChain, for one, sends all fields that it knows."""
+    body = ROUTES[path][1](TEXTS)
+    nulls = {name: None for name in optional_fields(path, "post") if name not in body}
+    assert len(nulls) > 2
+    response = client.post(path, json={**nulls, **body})
+    assert response.status_code == 200, response.text
+    assert response.json() if path.startswith("/embed") else check(response, method="post")
 
 
 @every_route

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, connections
 
 from assay.api.principal import Principal
@@ -69,6 +71,7 @@ def test_a_stream_shows_the_smaller_id_first_whoever_commits_first(
     job_cancel(principal=principal, job=job)
     jobs_stop_finish()
     jobs_advance()
+    viewer = replace(principal, user=User.objects.create_user("viewer"))
     newer = list(Transition.objects.filter(job=job, pk__gt=number).order_by("pk").values_list("pk", flat=True))
     assert newer
 
@@ -79,7 +82,7 @@ def test_a_stream_shows_the_smaller_id_first_whoever_commits_first(
             await feed.look()  # by now a stream that did not wait would have shown the newer ones
             late.commit()
 
-        response = event_stream(job, principal, after=number - 1, serializer=EventSerializer)
+        response = event_stream(job, viewer, after=number - 1, serializer=EventSerializer)
         committing = asyncio.create_task(commit())
         text = b"".join([piece async for piece in response.streaming_content])  # type: ignore[union-attr]
         await committing

@@ -416,3 +416,26 @@ def test_the_platform_as_the_remote_engine_of_itself(stack: Stack) -> None:
         assert backend == f"jina:{near}"
     finally:
         rows.close()
+
+
+@pytest.mark.stack
+def test_the_platform_s_vectors_by_way_of_itself(stack: Stack) -> None:
+    client, near = stack.client, registered(stack.client, "vectors-near", kind="bi-encoder")
+    fields = {
+        "kind": "bi-encoder", "source": "", "dtype": "auto", "engine": "vllm", "endpoint": stack.base_url,
+        "remote_model": near, "credential": "itself",
+    }  # fmt: skip
+    far = registered(client, "vectors-far", **fields)
+    body = {"input": ["bees make honey", "the violin has strings"], "encoding_format": "float"}
+    one, other = (checked(client.post("/v1/embeddings", json={"model": name, **body})) for name in (near, far))
+    assert [item["embedding"] for item in other["data"]] == [
+        pytest.approx(item["embedding"], abs=1e-5) for item in one["data"]
+    ]
+    assert other["assay"]["backend"] == f"vllm:{near}"
+    cohere = {"texts": ["who makes honey?"], "input_type": "search_query", "embedding_types": ["float"]}
+    vectors = checked(client.post("/v2/embed", json={"model": far, **cohere}))["embeddings"]["float"]
+    assert np.linalg.norm(vectors[0]) == pytest.approx(1, abs=1e-3)
+    refused = client.post("/v1/embeddings", json={"model": far, "dimensions": 3, **body})
+    assert refused.status_code == 422 and refused.json()["error"]["code"] == "bad_dimensions"
+    cut = client.post("/pooling", json={"model": far, "input": "bees", "normalize": False})
+    assert cut.status_code == 422 and "normalize: false" in cut.json()["error"]["message"]

@@ -154,7 +154,8 @@ def test_a_model_that_reads_a_document_with_its_query_ranks_few_of_a_set(rig: Ri
     few = SyncRanking(document_set=document_set, count=3, positions=[4, 9, 60], top_n=2, text_limit=3)
     reply = ask(listwise, queries=["text 9"], ranking=few)
     assert (reply.error_code, len(reply.positions), reply.scored) == ("", 2, 3)
-    assert set(reply.positions) < {4, 9, 60} and reply.raw_scores == sorted(reply.raw_scores, reverse=True)
+    assert set(reply.positions) < {4, 9, 60}
+    assert np.diff(np.array(reply.raw_scores, np.float32)) <= 0
     all_of_it = SyncRanking(document_set=document_set, count=64, text_limit=3)
     refused = ask(listwise, queries=["text 9"], ranking=all_of_it)
     assert refused.error_code == "too_many_candidates" and "64 documents were to be ranked" in refused.error_message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -58,6 +59,24 @@ class StrictSerializer(serializers.Serializer[Any]):
                 raise serializers.ValidationError({given: [message]}, code="given_twice")
             named[name], spelt[name] = value, given
         return named
+
+
+class CallSerializer(StrictSerializer):
+    """An optional field that is null is one left out: many clients write all fields that they know, given or not."""
+
+    def get_fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = super().get_fields()
+        for field in fields.values():
+            field.allow_null = field.allow_null or not field.required
+        return fields
+
+    @cached_property
+    def _optional(self) -> frozenset[str]:
+        return frozenset(name for name, field in self.fields.items() if not field.required)
+
+    def _own_names(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        named = super()._own_names(data)
+        return {name: value for name, value in named.items() if value is not None or name not in self._optional}
 
 
 def refuse_repeated(given: MultiValueDict[str, Any], *, several: Collection[str] = ()) -> None:
