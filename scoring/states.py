@@ -18,6 +18,7 @@ by check constraint.
                 any → unknown (its worker is lost) → ready | unloaded
     batch       validating → in_progress → finalizing → completed | expired;  validating → failed
                 validating | in_progress → cancelling → cancelled
+    errand  waiting → running → done | failed;  waiting → failed
     delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
@@ -144,6 +145,19 @@ class PlacementState(TextChoices):
     UNLOADED = "unloaded"
     FAILED = "failed"
     UNKNOWN = "unknown", "unknown (worker lost)"
+
+
+class ErrandState(TextChoices):
+    """Of what a person asked a worker to do once."""
+
+    WAITING = "waiting", "waiting for a worker"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (ErrandState.DONE, ErrandState.FAILED)
 
 
 class DeliveryState(TextChoices):
@@ -293,6 +307,10 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
         BatchState.IN_PROGRESS: frozenset({BatchState.FINALIZING, BatchState.CANCELLING}),
         BatchState.FINALIZING: frozenset({BatchState.COMPLETED, BatchState.EXPIRED}),
         BatchState.CANCELLING: frozenset({BatchState.CANCELLED}),
+    },
+    ErrandState: {
+        ErrandState.WAITING: frozenset({ErrandState.RUNNING, ErrandState.FAILED}),
+        ErrandState.RUNNING: frozenset({ErrandState.DONE, ErrandState.FAILED}),
     },
     DeliveryState: {
         DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),

@@ -11,6 +11,8 @@ VERBS = {
     "model.load_requested": "asked to load model {target}",
     "model.unload_requested": "asked to unload model {target}",
     "model.reload_requested": "asked to reload model {target}",
+    "model.inspection_requested": "asked to look into the checkpoint {target}",
+    "model.benchmark_requested": "asked for a benchmark of model {target}",
     "model.disabled": "disabled model {target}",
     "worker.drain_requested": "asked to drain worker {target}",
     "worker.maintenance_begun": "took worker {target} into maintenance",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import psycopg
 import pytest
 import redis
@@ -20,6 +21,9 @@ from assay.kept import Kept
 
 pytest_plugins = ["tests.stack"]
 
+# How long an example takes says what else the machine does.
+hypothesis.settings.register_profile("any", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any")
 Kept.seconds = 0.0  # in this process tests change rows and ask again at once
 
 # The platform's tests, which mostly wait, begin beside the engine's, which never do. Short files come last, so that all

@@ -19,7 +19,9 @@ from scoring import dispatch
 from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
+from scoring.services.errands import errands_reclaim
 from scoring.services.finalize import jobs_advance
+from scoring.services.history import samples_take
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
 from scoring.services.placements import placements_reconcile
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 2.0
 SWEEP_SECONDS: Final = 3600.0
 USAGE_SECONDS: Final = 60.0
+SAMPLE_SECONDS: Final = 60.0
 USAGE_SHARE: Final = 20  # it rests this many times as long as it took
 ADVISORY_LOCK: Final = 0x41737361_79  # "Assay"; any number that nothing else in this database uses
 
@@ -49,6 +52,7 @@ class Reconciler:
         self._held_since: float | None = None
         self._next_sweep = -math.inf
         self._next_usage = -math.inf
+        self._next_sample = -math.inf
 
     def tick(self) -> None:
         """One round. Another reconciler at work: nothing to do."""
@@ -72,6 +76,7 @@ class Reconciler:
             if self._watched() >= liveness():
                 workers_mark_lost()
                 self_tests_reclaim()
+                errands_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
         workers_end_maintenance()
         workers_quarantine()
@@ -86,6 +91,7 @@ class Reconciler:
         retention_apply()
         self._sweep_uploads()
         self._roll_usage_up()
+        self._take_samples()
         wake_if_work_waits()
 
     def _sweep_uploads(self) -> None:
@@ -100,6 +106,11 @@ class Reconciler:
         if started >= self._next_usage:
             usage_roll_up()
             self._next_usage = started + max(USAGE_SECONDS, USAGE_SHARE * (self._clock() - started))
+
+    def _take_samples(self) -> None:
+        if self._clock() >= self._next_sample:
+            self._next_sample = self._clock() + SAMPLE_SECONDS
+            samples_take()
 
     def _hold(self) -> bool:
         """More than half of the workers silent at once is likely our fault, not theirs: wait for one lease time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from scoring.models import Placement, ScoringModel
@@ -11,6 +12,7 @@ from scoring.services.chunks import worker_label
 from scoring.services.placements import placement_want
 from scoring.states import PlacementDemand
 from workers.engine.model_types import ModelInfo, SelfTestReport
+from workers.engine.self_test import EXAMPLES
 from workers.faults import ModelFault
 
 if TYPE_CHECKING:
@@ -30,10 +32,13 @@ def self_test_next(host: Host, mine: list[Placement]) -> bool:
         return False
     found: dict[str, Any] = {"revision": model.revision, "facts": {}}
     reports: list[SelfTestReport] = []
+    seconds: list[float] = []
 
     def prove(candidate: Candidate) -> None:
         found.update(revision=candidate.info.revision, facts=model_facts(candidate.info))
+        started = time.perf_counter()
         reports.append(candidate.self_test())
+        seconds.append(time.perf_counter() - started)
         if not reports[0].passed:
             raise ModelFault("; ".join(check.detail for check in reports[0].checks if not check.passed))
 
@@ -44,7 +49,7 @@ def self_test_next(host: Host, mine: list[Placement]) -> bool:
     if failure is None:
         registry.self_test_give_back(model=model, worker=host.worker, reason="no room")
         return False
-    report = report_json(reports[0]) if reports else failed_report("load", failure)
+    report = report_json(reports[0]) | {"seconds": seconds[0]} if seconds else failed_report("load", failure)
     registry.self_test_finish(model=model, worker=host.worker, passed=not failure, report=report, **found)
     return True
 
@@ -79,7 +84,13 @@ def report_json(report: SelfTestReport) -> dict[str, Any]:
         "passed": report.passed,
         "checks": [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in report.checks],
         "golden_scores": [score if math.isfinite(score) else None for score in report.golden_scores],
+        "pairs": example_pairs() if len(report.golden_scores) == 2 * len(EXAMPLES) else [],
     }
+
+
+def example_pairs() -> list[dict[str, str]]:
+    """In the order of the golden scores."""
+    return [{"query": query, "document": text} for query, *texts in EXAMPLES for text in texts]
 
 
 def failed_report(step: str, sentence: str) -> dict[str, Any]:

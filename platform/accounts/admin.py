@@ -7,11 +7,14 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.auth.admin import UserAdmin
-from django.contrib.auth.models import User
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
@@ -23,12 +26,16 @@ from audit.services import audit_record
 
 LIMITS = ("name", "scopes", "allowed_models", "allowed_networks", "expires_at", *Quota.values)
 
-admin.site.unregister(User)
+admin.site.unregister((Group, User))
 
 
 @admin.register(User)
-class AuditedUserAdmin(UserAdmin[User]):
+class AuditedUserAdmin(UserAdmin[User], ModelAdmin):
     """Django's own, on the record: which fields were changed, not to what."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
 
     def save_model(self, request: HttpRequest, obj: User, form: ModelForm[User], change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -36,13 +43,18 @@ class AuditedUserAdmin(UserAdmin[User]):
         audit_record(verb=verb, actor=_actor(request), target=obj, detail={"fields": sorted(form.changed_data)})
 
 
-class MembershipInline(admin.TabularInline[Membership, Team]):
+@admin.register(Group)
+class ThemedGroupAdmin(GroupAdmin, ModelAdmin):
+    pass
+
+
+class MembershipInline(TabularInline):
     model = Membership
     extra = 1
 
 
 @admin.register(Team)
-class TeamAdmin(admin.ModelAdmin[Team]):
+class TeamAdmin(ModelAdmin):
     list_display = ("name", "created_at")
     inlines = (MembershipInline,)
 
@@ -65,7 +77,7 @@ class TeamAdmin(admin.ModelAdmin[Team]):
 
 
 class TokenForm(forms.ModelForm[ApiToken]):
-    scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=forms.CheckboxSelectMultiple)
+    scopes = forms.MultipleChoiceField(choices=Scope.choices, widget=UnfoldAdminCheckboxSelectMultipleWidget)
     maker: ClassVar[User]
 
     class Meta:
@@ -85,7 +97,7 @@ class TokenForm(forms.ModelForm[ApiToken]):
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
+class ApiTokenAdmin(ModelAdmin):
     form = TokenForm
     list_display = ("name", "public_id", "team", "scopes", "enabled", "expires_at", "last_used_at", "created_by")
     list_filter = ("enabled", "team")

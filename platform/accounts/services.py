@@ -18,11 +18,12 @@ from django.utils import timezone
 
 from accounts.limits import Quota
 from accounts.models import ApiToken, Membership, Team
-from accounts.scopes import ALL_SCOPES, ROLE_SCOPES
+from accounts.scopes import ALL_SCOPES, ROLE_SCOPES, Role
 from accounts.selectors import token_found, tokens_kept
 from accounts.token_limits import LIMITS, checked_limits, is_admitted, own_rights_check
 from assay.api.principal import Principal
 from assay.client_address import Address
+from assay.errors import AssayError
 from assay.token_form import ID_LENGTH, PREFIX, SECRET_LENGTH, WHOLE
 from audit.services import audit_record
 
@@ -199,3 +200,28 @@ def _note_use(token: ApiToken) -> None:
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+@transaction.atomic
+def member_change(*, principal: Principal, member: Membership, role: Role) -> None:
+    """Another role in the team, in force with the next request. Raises AssayError 409 ``own_role`` for one's own."""
+    _not_oneself(principal, member)
+    if member.role != role:
+        member.role = role
+        member.save(update_fields=["role"])
+        audit_record(verb="member.changed", principal=principal, team=member.team, target=member)
+
+
+@transaction.atomic
+def member_remove(*, principal: Principal, member: Membership) -> None:
+    """The person stays, without this team. Raises AssayError 409 ``own_role`` for oneself."""
+    _not_oneself(principal, member)
+    audit_record(verb="member.removed", principal=principal, team=member.team, target=member)
+    member.delete()
+
+
+def _not_oneself(principal: Principal, member: Membership) -> None:
+    """Else the last administrator could lock the team out."""
+    if principal.user is not None and principal.user.pk == member.user_id:
+        message = "This is your own membership; ask another administrator to change it."
+        raise AssayError("own_role", message, status=409)

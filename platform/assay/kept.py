@@ -42,7 +42,7 @@ class Kept(Generic[Key, Value]):
             if entry.at < (called if entry.error else since):
                 self._fill(entry, key)
             if entry.error:
-                raise entry.error
+                raise entry.error.with_traceback(None)  # else it would grow, and keep frames alive
             value: Value = entry.value
             return value
 

@@ -9,8 +9,6 @@ from drf_spectacular.views import SpectacularAPIView
 from accounts.forms import AdminLoginForm
 from assay.api.docs import SwaggerView
 
-admin.site.site_header = "Assay"
-admin.site.site_title = "Assay"
 admin.site.index_title = "Administration"
 admin.site.login_form = AdminLoginForm
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from unfold.admin import ModelAdmin
 
 from audit.models import AuditEvent
 
 
 @admin.register(AuditEvent)
-class AuditEventAdmin(admin.ModelAdmin[AuditEvent]):
+class AuditEventAdmin(ModelAdmin):
     list_display = ("at", "actor_label", "sentence", "team", "request_id")
     list_filter = ("verb", "team")
     search_fields = ("actor_label", "target_label", "target_id", "request_id")

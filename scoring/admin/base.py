@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
+from unfold.admin import ModelAdmin
 
 
-class ReadOnlyAdmin(admin.ModelAdmin[Any]):
+class ReadOnlyAdmin(ModelAdmin):
     """Rows that only services write. Unbounded columns are not read for lists."""
 
     show_full_result_count = False

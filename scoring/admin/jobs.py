@@ -8,6 +8,7 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from unfold.admin import ModelAdmin
 
 from assay.api.principal import principal_of
 from assay.errors import AssayError
@@ -55,7 +56,7 @@ class JobAdmin(ReadOnlyAdmin):
 
 
 @admin.register(JobLimit)
-class JobLimitAdmin(admin.ModelAdmin[JobLimit]):
+class JobLimitAdmin(ModelAdmin):
     list_display = ("team", "user", "running_jobs", "waiting_jobs", "open_pairs")
     list_filter = ("team",)
     list_select_related = ("team", "user")

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
 
 from assay.api.principal import Principal, principal_of
 from assay.errors import AssayError
@@ -59,7 +60,7 @@ class ScoringModelForm(forms.ModelForm[ScoringModel]):
 
 
 @admin.register(ScoringModel)
-class ScoringModelAdmin(admin.ModelAdmin[ScoringModel]):
+class ScoringModelAdmin(ModelAdmin):
     form = ScoringModelForm
     list_display = ("name", "kind", "state", "ready", "device", "dtype", "gpu_maxsim", "is_default", "updated_at")
     list_editable = ("gpu_maxsim",)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
+from unfold.admin import TabularInline
 
 from scoring.admin.base import ReadOnlyAdmin
 from scoring.models import Placement, Worker
 
 
-class PlacementInline(admin.TabularInline[Placement, Worker]):
+class PlacementInline(TabularInline):
     model = Placement
     can_delete = False
     extra = 0

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, ClassVar, Final, cast
 
 from rest_framework import serializers
+from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -48,8 +49,8 @@ class PromptTokensField(StrictIntegerField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(required=False, min_value=-1, **kwargs)
 
-    def to_internal_value(self, data: Any) -> Any:
-        tokens = super().to_internal_value(data)
+    def run_validation(self, data: Any = empty) -> Any:
+        tokens = super().run_validation(data)
         if tokens == 0:
             raise serializers.ValidationError("0 tokens leave nothing; give -1, or 1 and more.", code="min_value")
         return None if tokens == -1 else tokens

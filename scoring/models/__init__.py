@@ -4,6 +4,7 @@ from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
+from scoring.models.errand import Errand, ErrandKind
 from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
@@ -13,6 +14,7 @@ from scoring.models.query_set import Query, QuerySet
 from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
 from scoring.models.run_set import RunEntry, RunSet
+from scoring.models.sample import ModelSample, WorkerSample
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
@@ -30,11 +32,14 @@ __all__ = [
     "ChunkReturn",
     "Document",
     "DocumentSet",
+    "Errand",
+    "ErrandKind",
     "ImportPreset",
     "Job",
     "JobLimit",
     "Judgement",
     "JudgementSet",
+    "ModelSample",
     "Placement",
     "Query",
     "QueryResult",
@@ -56,4 +61,5 @@ __all__ = [
     "WebhookDelivery",
     "WebhookEvent",
     "Worker",
+    "WorkerSample",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Count, F, Prefetch, Q, QuerySet
 from django.db.models.functions import Now
 
 from scoring.models import Placement, ScoringModel, Worker
@@ -137,6 +137,27 @@ def replicas_counted(model: ScoringModel) -> int:
 def placements_of_model(model: ScoringModel) -> list[PlacementView]:
     rows = Placement.objects.filter(model=model).exclude(worker__state=WorkerState.GONE)
     return [PlacementView(row) for row in rows.select_related("model", "worker").order_by("worker__name", "pk")]
+
+
+def maxsim_in_force() -> dict[uuid.UUID, str]:
+    """By model: what MaxSim runs on where the model serves now, such as ``cpu on 2, cuda on 1``. One query."""
+    rows = Placement.objects.filter(state__in=SERVING, present=True, worker__state=WorkerState.READY)
+    counted = (
+        rows.exclude(maxsim_backend="")
+        .order_by("model", "maxsim_backend")
+        .values_list("model", "maxsim_backend")
+        .annotate(
+            workers=Count("pk"),
+            behind=Count("pk", filter=~Q(generation=F("model__generation"))),
+            fallen=Count("pk", filter=~Q(cause="")),
+        )
+    )
+    found: dict[uuid.UUID, list[str]] = {}
+    for model_id, backend, workers, behind, fallen in counted:
+        notes = [f"{count} {word}" for count, word in ((fallen, "as fallback"), (behind, "still to follow")) if count]
+        told = f"{backend} on {workers}" + (f" ({', '.join(notes)})" if notes else "")
+        found.setdefault(model_id, []).append(told)
+    return {model_id: ", ".join(parts) for model_id, parts in found.items()}
 
 
 def placements_unclaimed() -> list[PlacementView]:

@@ -1,4 +1,4 @@
-"""What a team used, as it was rolled up by day."""
+"""What teams used, as it was rolled up by day."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ GROUPS: Final = {
     "token": ("token__name", "token"),
     "source": ("source",),
 }
+ALL_TEAMS_GROUPS: Final = {**GROUPS, "team": ("team__name", "team")}
+NAMES: Final = {"day": "day", "team": "team__name", "model": "model_name", "token": "token__name", "source": "source"}
 
 
-def usage_totals(*, team: Team, first: date, last: date, group_by: Collection[str]) -> list[dict[str, Any]]:
-    """``first`` to ``last`` inclusive, in the order of ``group_by`` (names of GROUPS; none: one line for all)."""
-    columns = [column for group in group_by for column in GROUPS[group]]
-    rows = Usage.objects.filter(team=team, day__range=(first, last))
+def usage_totals(*, team: Team | None, first: date, last: date, group_by: Collection[str]) -> list[dict[str, Any]]:
+    """Of a team, or (None) of all: ``first`` to ``last`` inclusive, in the order of ``group_by`` (none: one line)."""
+    columns = [column for group in group_by for column in ALL_TEAMS_GROUPS[group]]
+    rows = Usage.objects.filter(day__range=(first, last))
+    if team is not None:
+        rows = rows.filter(team=team)
     sums = {f"{figure}_sum": Sum(figure, default=0) for figure in FIGURES}
     if not columns:
         return [_line(rows.aggregate(**sums))]
@@ -36,7 +40,4 @@ def usage_totals(*, team: Team, first: date, last: date, group_by: Collection[st
 def _line(row: dict[str, Any]) -> dict[str, Any]:
     line: dict[str, Any] = {figure: row[f"{figure}_sum"] for figure in FIGURES}
     line["compute_seconds"] = round(line["compute_seconds"], 6)
-    for name, column in (("day", "day"), ("model", "model_name"), ("token", "token__name"), ("source", "source")):
-        if column in row:
-            line[name] = row[column]
-    return line
+    return line | {name: row[column] for name, column in NAMES.items() if column in row}

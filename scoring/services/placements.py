@@ -43,7 +43,7 @@ def model_load(*, principal: Principal, model: ScoringModel) -> int:
         placement_want(model=model, worker=worker, demand=PlacementDemand.PERSON, actor=principal.label)
     placements_retry(model=model, actor=principal.label)
     audit_record(verb="model.load_requested", principal=principal, target=model)
-    dispatch.workers_wake()
+    holders_wake(model)
     return len(workers)
 
 
@@ -53,7 +53,7 @@ def model_unload(*, principal: Principal, model: ScoringModel) -> int:
         placement_forget(placement=row, actor=principal.label, reason="unload requested")
     asked = Placement.objects.filter(model=model).update(present=False)
     audit_record(verb="model.unload_requested", principal=principal, target=model)
-    dispatch.workers_wake()
+    holders_wake(model)
     return asked
 
 
@@ -62,7 +62,7 @@ def model_reload(*, principal: Principal, model: ScoringModel) -> int:
     held = Placement.objects.filter(model=model, present=True, worker__isnull=False)
     asked = held.update(reload_requested=F("reload_requested") + 1)
     audit_record(verb="model.reload_requested", principal=principal, target=model)
-    dispatch.workers_wake()
+    holders_wake(model)
     return asked
 
 
@@ -169,6 +169,12 @@ def _surplus_let_go(model: ScoringModel, now: ModelDemand) -> int:
 
 
 # What several of the above, and the workers, do with one row.
+
+
+def holders_wake(model: ScoringModel) -> None:
+    """Every worker that has a row of ``model`` looks at it at once, instead of at its next heartbeat."""
+    held = Placement.objects.filter(model=model, worker__isnull=False).values_list("worker_id", flat=True)
+    dispatch.workers_wake({worker_id for worker_id in held if worker_id})
 
 
 def placement_want(*, model: ScoringModel, worker: Worker, demand: PlacementDemand, actor: str) -> Placement:

@@ -20,7 +20,7 @@ from scoring import dispatch
 from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
-from scoring.services.placements import placements_retry
+from scoring.services.placements import holders_wake, placements_retry
 from scoring.services.remote_models import remote_check
 from scoring.services.transitions import RECONCILER, transition, transition_record
 from scoring.states import ModelState
@@ -92,6 +92,7 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
             if changed.keys() & DECIDES_SCORES and model.state in (ModelState.AVAILABLE, ModelState.REJECTED):
                 transition(model, ModelState.REGISTERED, actor=principal.label, reason="changed", detail=detail)
             transaction.on_commit(dispatch.workers_wake)
+            transaction.on_commit(lambda: holders_wake(model))
     except IntegrityError as error:
         raise _taken(model) from error
     return model

@@ -39,6 +39,9 @@ class ColumnsMixin(SingleTableMixin):
     # Only the table makes pages: the list below it would count once more.
     table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": ROWS_PER_PAGE}
 
+    def get_paginate_by(self, table_data: Any) -> None:
+        return None
+
     def hidden_columns(self) -> tuple[str, ...]:
         """Columns of the table that this list has no use for."""
         return ()
@@ -49,7 +52,7 @@ class ColumnsMixin(SingleTableMixin):
     def get_table_kwargs(self) -> dict[str, Any]:
         shown = shown_columns(self._columns(), self._chosen())
         rest = [name for name in _base_columns(self.get_table_class()) if name not in shown]
-        return {"sequence": [*shown, "..."], "exclude": rest}
+        return {**super().get_table_kwargs(), "sequence": [*shown, "..."], "exclude": rest}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)

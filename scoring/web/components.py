@@ -9,7 +9,7 @@ from django.contrib.auth.mixins import UserPassesTestMixin
 from django.views.generic import TemplateView
 
 from assay.web.mixins import PrincipalMixin
-from scoring.web.charts import Chart, histogram
+from scoring.web.figures import Chart, histogram
 from scoring.web.paging import LongPaginator
 
 SAMPLE = [("1–32", 4), ("33–64", 19), ("65–128", 41), ("129–256", 17), ("257–512", 3), ("over 512", 1)]

@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
+from django_filters import FilterSet
 from django_filters.views import FilterView
+from django_tables2 import SingleTableMixin
 
 from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import faults_of
-from scoring.web.columns import PARAMETER, ColumnsMixin
+from scoring.web.columns import PARAMETER
 
 BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 
-class FilteredListView(PrincipalMixin, ColumnsMixin, FilterView):
+class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
+    filterset_class: type[FilterSet]
+    paginate_by = 25
+
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        self.filterset = self.get_filterset(self.get_filterset_class())
+        self.filterset = self.get_filterset(self.filterset_class)
         known = sorted(self.filterset.filters)
         self.faults = [
             f"There is no filter '{shortened(name)}'; the filters are: {', '.join(known)}."
@@ -25,12 +30,12 @@ class FilteredListView(PrincipalMixin, ColumnsMixin, FilterView):
             if name not in known and name not in BESIDE
         ]
         self.faults += [message for _, message, _ in faults_of(self.filterset)]
-        self.object_list = self.filterset.queryset.none() if self.faults else self.filterset.qs
+        rows = self.filterset.qs
+        self.object_list = rows.none() if self.faults else rows
         return self.render_to_response(self.get_context_data(filter=self.filterset, object_list=self.object_list))
 
     def get_table_kwargs(self) -> dict[str, Any]:
-        kwargs = super().get_table_kwargs()
-        return {**kwargs, "empty_text": " ".join(self.faults)} if self.faults else kwargs
+        return {"empty_text": " ".join(self.faults)} if self.faults else {}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_empty = not self.request.GET and not self.object_list.exists()

@@ -11,6 +11,7 @@ from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
+from scoring.web.columns import ColumnsMixin
 from scoring.web.filtered import FilteredListView
 
 
@@ -21,7 +22,7 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(FilteredListView):
+class JobListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_name = "jobs"
     filterset_class = JobFilter

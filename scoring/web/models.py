@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, ClassVar, Final
 
-from django import forms
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -19,15 +19,19 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
-from scoring.models import ScoringModel, Transition
-from scoring.models.scoring_model import ColdPolicy
+from scoring.models import Errand, ScoringModel, Transition
+from scoring.selectors.history import model_history, model_speed
 from scoring.selectors.models import model_open_jobs, models_with_placements
-from scoring.selectors.placements import placement_outlook, placements_of_model
+from scoring.selectors.placements import maxsim_in_force, placement_outlook, placements_of_model
+from scoring.services.errands import benchmark_ask
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.web.actions import ActionView
+from scoring.web.charts import line_chart
+from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
 
 LOG_SHOWN: Final = 20
+BENCHMARKS_SHOWN: Final = 10
 # What people do that is no change of state, and so is found in the audit log alone.
 DEEDS: Final = ("model.changed", "model.load_requested", "model.unload_requested", "model.reload_requested")
 
@@ -62,7 +66,9 @@ class ModelListView(PrincipalMixin, TemplateView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         may_change = self.principal.may(Scope.MODELS_WRITE)
-        return super().get_context_data(models=models_with_placements(), may_change=may_change, **kwargs)
+        in_force = maxsim_in_force()
+        models = [(model, in_force.get(model.pk, "")) for model in models_with_placements()]
+        return super().get_context_data(models=models, may_change=may_change, **kwargs)
 
 
 class ModelDetailView(PrincipalMixin, TemplateView):
@@ -79,9 +85,28 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             has_maxsim=model.has_maxsim,
             outlook=None if model.ready_count else placement_outlook(model),
             placing=PlacingForm(instance=model, auto_id="placing_%s"),
+            settings=SettingsForm(instance=model, auto_id="settings_%s"),
+            benchmark=BenchmarkForm(auto_id="benchmark_%s"),
+            benchmarks=Errand.objects.filter(model=model)
+            .select_related("worker")
+            .order_by("-created_at")[:BENCHMARKS_SHOWN],
+            charts=memory_charts(model),
+            speed=model_speed(model),
+            tested=tested_pairs(model),
             may_change=self.principal.may(Scope.MODELS_WRITE),
             **kwargs,
         )
+
+
+def memory_charts(model: ScoringModel) -> list[Any]:
+    return [line_chart(f"Memory, {what}", points, unit="bytes") for what, points in model_history(model).items()]
+
+
+def tested_pairs(model: ScoringModel) -> list[tuple[dict[str, str], float | None]]:
+    """The self-test's pairs with their scores; older reports hold the scores alone."""
+    report = model.self_test_report or {}
+    pairs, scores = report.get("pairs") or [], report.get("golden_scores") or []
+    return list(zip_longest(pairs, scores))
 
 
 def model_log(model: ScoringModel) -> list[LogEntry]:
@@ -118,42 +143,47 @@ class ModelPlacementsView(PrincipalMixin, View):
         return render(request, "models/_placements.html", context)
 
 
-class PlacingForm(forms.ModelForm[ScoringModel]):
-    """Where and how often a model is loaded; the rules are the registry's."""
-
-    class Meta:
-        model = ScoringModel
-        fields = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
-        labels: ClassVar[dict[str, str]] = {
-            "min_replicas": "Replicas, at least",
-            "max_replicas": "Replicas, at most",
-            "memory_bytes": "Memory of a replica",
-            "min_residency": "Stays loaded for",
-            "cold_policy": "While on no worker",
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["cold_policy"].choices = [("", "Default"), *ColdPolicy.choices]  # type: ignore[attr-defined]
-
-    def _post_clean(self) -> None:
-        """The row stays as it is: the service writes it."""
+def checked(form: Any) -> dict[str, Any]:
+    if not form.is_valid():
+        field, errors = next(iter(form.errors.items()))
+        raise AssayError("invalid_model", f"{form.fields[field].label}: {errors[0]}", status=422, param=field)
+    fields: dict[str, Any] = form.cleaned_data
+    return fields
 
 
-class ModelPlacingView(ActionView):
+class OfModelView(ActionView):
+    """Does something with a model and goes back to its page, or to the list it was asked from."""
+
     required_scope: ClassVar[str] = Scope.MODELS_WRITE
 
+    def after(self) -> str:
+        if self.request.POST.get("back") == "list":
+            return reverse("web:model_list")
+        return reverse("web:model_detail", args=[self.kwargs["name"]])
+
+
+class ModelPlacingView(OfModelView):
     def act(self) -> str:
         model = model_or_404(self.kwargs["name"])
-        form = PlacingForm(self.request.POST)
-        if not form.is_valid():
-            field, errors = next(iter(form.errors.items()))
-            raise AssayError("invalid_model", f"{form.fields[field].label}: {errors[0]}", status=422, param=field)
-        model_change(principal=self.principal, model=model, **form.cleaned_data)
+        model_change(principal=self.principal, model=model, **checked(PlacingForm(self.request.POST)))
         return f"Workers follow the new settings of “{model.name}” within seconds."
 
-    def after(self) -> str:
-        return reverse("web:model_detail", args=[self.kwargs["name"]])
+
+class ModelSettingsView(OfModelView):
+    def act(self) -> str:
+        model = model_or_404(self.kwargs["name"])
+        before = model.state
+        model_change(principal=self.principal, model=model, **checked(SettingsForm(self.request.POST, instance=model)))
+        if model.state != before:
+            return f"“{model.name}” waits for a new self-test, as what decides its scores was changed."
+        return f"The settings of “{model.name}” are saved."
+
+
+class ModelBenchmarkView(OfModelView):
+    def act(self) -> str:
+        model = model_or_404(self.kwargs["name"])
+        benchmark_ask(principal=self.principal, model=model, **checked(BenchmarkForm(self.request.POST)))
+        return f"A worker that holds “{model.name}” measures it now; load this page again for the result."
 
 
 def _asked(count: int, verb: str, model: ScoringModel) -> str:
@@ -204,14 +234,9 @@ ACTIONS: Final[dict[str, Callable[[Principal, ScoringModel], str]]] = {
 }
 
 
-class ModelActionView(ActionView):
-    required_scope: ClassVar[str] = Scope.MODELS_WRITE
-
+class ModelActionView(OfModelView):
     def act(self) -> str:
         action = ACTIONS.get(self.kwargs["action"])
         if action is None:
             raise Http404
         return action(self.principal, model_or_404(self.kwargs["name"]))
-
-    def after(self) -> str:
-        return reverse("web:model_detail", args=[self.kwargs["name"]])

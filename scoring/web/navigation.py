@@ -56,6 +56,15 @@ ENTRIES: Final = {
     "Platform": (
         Entry("models", "Models", "models", "web:model_list", "g m", Scope.MODELS_READ),
         Entry("workers", "Workers", "workers", "web:worker_list", "g w", Scope.MODELS_READ),
+        Entry("queue", "Queue", "queue", "web:queue", "", Scope.ADMIN),
+        Entry("usage", "Usage", "usage", "web:usage", "", Scope.SCORE),
+    ),
+    "Team": (
+        Entry("tokens", "API tokens", "token", "web:token_list", "", Scope.ADMIN),
+        Entry("webhooks", "Webhooks", "webhook", "web:webhook_list", "", Scope.JOBS),
+        Entry("people", "People", "people", "web:people", "", Scope.ADMIN),
+        Entry("audit", "Audit log", "log", "web:audit_log", "", Scope.ADMIN),
+        Entry("settings", "Settings", "settings", "web:settings", "", Scope.ADMIN),
     ),
 }
 

@@ -12,6 +12,7 @@ from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
+from scoring.web.columns import ColumnsMixin
 from scoring.web.filtered import FilteredListView
 
 
@@ -27,7 +28,7 @@ class ResultRow:
     document: str | None
 
 
-class ScoreRequestListView(FilteredListView):
+class ScoreRequestListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.SCORE
     table_name = "score-requests"
     filterset_class = ScoreRequestFilter

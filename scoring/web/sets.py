@@ -17,7 +17,8 @@ from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
-from scoring.web.charts import Histogram, histogram
+from scoring.web.columns import ColumnsMixin
+from scoring.web.figures import Histogram, histogram
 from scoring.web.filtered import FilteredListView
 from scoring.web.paging import LongPaginator, PositionPaginator
 from scoring.web.set_kinds import SetKind
@@ -49,7 +50,7 @@ def lengths_of(uploaded: UploadedSet) -> Histogram | None:
     return histogram(counts, caption="words in a text", unit="texts")
 
 
-class SetListView(FilteredListView):
+class SetListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_name = "sets"
     filterset_class = UploadedSetFilter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.core.paginator import Paginator
@@ -18,11 +18,14 @@ from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import Transition, Worker
+from scoring.selectors.history import worker_history
 from scoring.selectors.placements import PlacementView, placements_unclaimed, workers_with_placements
 from scoring.selectors.workers import worker_states, workers_alive
 from scoring.services.holds import worker_drain, worker_maintain, worker_release, worker_resume
+from scoring.snapshots import Snapshot
 from scoring.states import PlacementState, WorkerHold, WorkerState
 from scoring.web.actions import ActionView
+from scoring.web.charts import line_chart
 from scoring.web.htmx import wants_fragment
 
 # Counters of the engine that tell a person something, in the order shown.
@@ -101,6 +104,22 @@ class WorkerCard:
         return self.worker.statistics.get("problem", "")
 
 
+@dataclass(frozen=True, slots=True)
+class FleetReading:
+    cards: list[WorkerCard]
+    states: dict[WorkerState, int]
+    unclaimed: list[PlacementView]
+
+
+def _read_fleet() -> FleetReading:
+    alive = set(workers_alive().values_list("pk", flat=True))
+    cards = [WorkerCard(worker, worker.pk in alive) for worker in workers_with_placements()]
+    return FleetReading(cards, worker_states(), placements_unclaimed())
+
+
+fleet_reading: Final = Snapshot(_read_fleet)  # however many tabs are open
+
+
 class WorkerListView(PrincipalMixin, View):
     """The list renews itself by htmx, as a fragment: a page of cards, of all workers or of those in one state."""
 
@@ -108,16 +127,15 @@ class WorkerListView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         template = "workers/_workers.html" if wants_fragment(request) else "workers/list.html"
-        workers, state = workers_with_placements(), request.GET.get("state", "")
-        shown = workers.filter(state=state) if state in WorkerState.values else workers
+        reading, state = fleet_reading.get(), request.GET.get("state", "")
+        shown = [card for card in reading.cards if card.worker.state == state or state not in WorkerState.values]
         page = Paginator(shown, WORKERS_PER_PAGE).get_page(request.GET.get("page"))
-        alive = set(workers_alive().values_list("pk", flat=True))
         context = {
-            "cards": [WorkerCard(worker, worker.pk in alive) for worker in page],
+            "cards": page.object_list,
             "page": page,
-            "states": worker_states(),
+            "states": reading.states,
             "state": state,
-            "unclaimed": placements_unclaimed(),
+            "unclaimed": reading.unclaimed,
             "view": self,
         }
         return render(request, template, context)
@@ -141,7 +159,16 @@ class WorkerDetailView(PrincipalMixin, TemplateView):
         worker = get_object_or_404(Worker, pk=self.kwargs["pk"])
         log = Transition.objects.filter(entity="worker", entity_id=str(worker.pk)).order_by("-id")[:LOG_SHOWN]
         buttons = BUTTONS_OF_HELD.get(worker.hold, BUTTONS) if self.principal.may(Scope.ADMIN) else ()
-        return super().get_context_data(worker=worker, log=log, buttons=buttons, form=HoldForm(), **kwargs)
+        history = worker_history(worker)
+        charts = [
+            line_chart("Texts encoded", history["rate"], unit="per second"),
+            line_chart("Memory, resident", history["memory"], unit="bytes"),
+            line_chart("Memory that models claim", history["claimed"], unit="bytes"),
+            line_chart("In flight", history["in_flight"], unit="requests and chunks"),
+        ]
+        return super().get_context_data(
+            worker=worker, log=log, buttons=buttons, form=HoldForm(), charts=charts, **kwargs
+        )
 
 
 class WorkerActionView(ActionView):

@@ -65,7 +65,8 @@ def infinity(base_url: str, token: str, model: str, query: str, texts: list[str]
 def main() -> None:
     given = json.load(sys.stdin)
     connectors = (langchain_jina, langchain_cohere, llama_index_jina, llama_index_tei, infinity)
-    rows = {each.__name__: each(*sys.argv[1:], given["query"], given["texts"]) for each in connectors}
+    base_url, token, model = sys.argv[1:]
+    rows = {each.__name__: each(base_url, token, model, given["query"], given["texts"]) for each in connectors}
     sys.stdout.write(json.dumps(rows))
 
 

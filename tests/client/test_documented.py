@@ -15,6 +15,8 @@ from tests.client.test_calls import TOKEN, calls_of
 
 PAGE = (env.ROOT / "docs" / "client.md").read_text()
 
+OPTION = re.compile(r"`(--[a-z0-9-]+)`")
+
 
 def commands(command: Any, name: str = "assay") -> Iterator[tuple[str, set[str]]]:
     """Every command that does something, with its long options."""
@@ -28,7 +30,7 @@ def commands(command: Any, name: str = "assay") -> Iterator[tuple[str, set[str]]
 def test_every_command_is_documented_with_its_options() -> None:
     """``--json`` is said to be everywhere, once."""
     documented = {
-        " ".join(word for word in command.split() if word.islower()): {"--json", *re.findall(r"`(--[a-z-]+)`", options)}
+        " ".join(word for word in command.split() if word.islower()): {"--json", *OPTION.findall(options)}
         for command, options in re.findall(r"^\| `(assay [^`]*)` \|(.*)\|$", PAGE, re.MULTILINE)
     }
     assert documented == dict(commands(typer.main.get_command(app)))

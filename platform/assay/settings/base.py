@@ -31,6 +31,9 @@ TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES")  # whose word in X-Forwarded-F
 # --- Workers ---------------------------------------------------------------------------------------------------------
 DEVICE = env.choice("DEVICE", "auto", pattern=r"auto|cpu|cuda(:\d{1,2})?", valid="auto, cpu, cuda or cuda:N")
 MODEL_ROOTS = env.folders("MODEL_ROOTS")
+MODEL_HUB_URL = env.choice(
+    "MODEL_HUB_URL", "", pattern=r"(https?://[\w.-]+(:\d{1,5})?)?", valid="an address such as https://huggingface.co"
+)
 WORKER_THREADS = env.integer("WORKER_THREADS", 16, minimum=2, maximum=256)
 ENGINE_THREADS = env.integer("ENGINE_THREADS", 0, maximum=1024)  # 0: as many as there are cores
 DOCUMENT_CACHE_BYTES = env.integer("DOCUMENT_CACHE_BYTES", 1 << 30)
@@ -72,11 +75,14 @@ OUTGOING_CA_FILE = env.file("OUTGOING_CA_FILE")
 REMOTE_CREDENTIALS = env.credentials("REMOTE_CREDENTIALS")
 WEBHOOK_KEEP_DAYS = env.integer("WEBHOOK_KEEP_DAYS", 30, minimum=1)
 
+SNAPSHOT_SECONDS = 2.0  # so long a web process shows all tabs the same reading of what renews itself
+
 # --- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = False
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS")
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",  # before the administration, whose templates it replaces
+    "assay.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.humanize",
@@ -146,6 +152,16 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 FORM_RENDERER = "django.forms.renderers.DjangoTemplates"
+# The administration's theme. Its colours are in a file, as a style in the page would break the security policy.
+UNFOLD = {
+    "SITE_TITLE": "Assay",
+    "SITE_HEADER": "Assay administration",
+    "SITE_URL": "/",
+    "SITE_SYMBOL": "balance",
+    "STYLES": ["/static/admin-theme.css"],
+    "SCRIPTS": ["/static/admin.js"],
+    "SIDEBAR": {"show_search": True, "show_all_applications": True},
+}
 DJANGO_TABLES2_TEMPLATE = "components/table.html"
 
 STATIC_URL = "/static/"

@@ -36,8 +36,28 @@ S3_OPTIONS = {"endpoint_url", "region_name", "addressing_style"}
 ROOT = Path(__file__).resolve().parents[3]
 
 
+_asked: dict[str, bool] = {}  # every variable that was looked for, and whether it is set
+_by_file: set[str] = set()  # those that may hold a secret, and so may be the path of a file
+
+
 def _raw(name: str) -> str | None:
-    return os.environ.get(name, "").strip() or None
+    value = os.environ.get(name, "").strip() or None
+    _asked[name] = value is not None
+    return value
+
+
+def sources() -> dict[str, str]:
+    """Where the value of each variable that was read came from."""
+    found = {}
+    for name, is_set in _asked.items():
+        if name.removesuffix("_FILE") not in _by_file or name in _by_file:
+            in_file = _asked.get(f"{name}_FILE", False)
+            found[name] = "the environment" if is_set else "a file that the environment names" if in_file else "default"
+    return found
+
+
+def may_hold_secret(name: str) -> bool:
+    return name in _by_file
 
 
 def _refuse(name: str, given: str, valid: str) -> ImproperlyConfigured:
@@ -184,6 +204,7 @@ def secret(name: str, *, create_in: Path | None = None) -> str:
 
 def _raw_or_file(name: str) -> str | None:
     """``NAME``, or what the file holds that ``NAME_FILE`` names: an orchestrator hands secrets over as files."""
+    _by_file.add(name)
     value, file = _raw(name), _raw(f"{name}_FILE")
     if file is None:
         return value

@@ -43,6 +43,7 @@ MEDIA_ROOT = DATA_DIR / "files"
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "uploads"
 FILE_UPLOAD_TEMP_DIR.mkdir(exist_ok=True, mode=0o700)
 
+SNAPSHOT_SECONDS = 0.0  # tests look at once at what they changed
 SECRET_KEY = "the test suite's key, worth nothing outside it"
 TOKEN_PEPPERS = {1: "the-test-suites-first-pepper-0000000", 2: "the-test-suites-second-pepper-000000"}
 ALLOWED_HOSTS = ["testserver", "localhost", "127.0.0.1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,14 @@ def _hours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Kept, "seconds", 3600.0)
 
 
+def noted(read: list[Any], key: Any) -> int:
+    read.append(key)
+    return len(read)
+
+
 def test_a_value_is_read_once_until_somebody_needs_a_fresh_one() -> None:
     read: list[str] = []
-    words = Kept[str, int](lambda key: read.append(key) or len(read))
+    words = Kept[str, int](lambda key: noted(read, key))
     assert (words.get("a"), words.get("a"), words.get("b")) == (1, 1, 2)
     assert (words.get("a", afresh=True), words.get("a")) == (3, 3)
     words.clear()
@@ -27,7 +33,7 @@ def test_a_value_is_read_once_until_somebody_needs_a_fresh_one() -> None:
 
 def test_a_value_that_is_too_old_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[None] = []
-    words = Kept[None, int](lambda key: read.append(key) or len(read))
+    words = Kept[None, int](lambda key: noted(read, key))
     monkeypatch.setattr(Kept, "seconds", 0.0)
     assert [words.get(None) for _ in range(3)] == [1, 2, 3]
 
@@ -40,7 +46,7 @@ def test_strangers_keys_do_not_fill_the_memory() -> None:
 
 
 def test_many_who_wait_for_a_read_that_fails_do_not_try_one_after_the_other() -> None:
-    began, go, reads = threading.Event(), threading.Event(), []
+    began, go, reads = threading.Event(), threading.Event(), list[None]()
 
     def read(key: None) -> int:
         reads.append(key)

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_quota_limits'),
-        ('scoring', '0016_table_choice'),
+        ('scoring', '0017_table_choice'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0015_remote_models'),
+        ('scoring', '0016_errands_and_samples'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

@@ -8,7 +8,7 @@ from django.db.models.functions import Left
 class Migration(migrations.Migration):
     atomic = False  # an index that is built while rows are written cannot be part of a transaction
 
-    dependencies = [("scoring", "0017_import_presets")]
+    dependencies = [("scoring", "0018_import_presets")]
 
     operations = [
         AddIndexConcurrently(
