@@ -91,8 +91,34 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
 });
 
+// An open menu closes when one turns elsewhere, or with Escape, which gives the focus back.
+function menus() {
+  const open = () => document.querySelectorAll("[data-menu-popover][open]");
+  document.addEventListener("click", (event) => open().forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    open().forEach((menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+  });
+}
+
+// Arrows beside the names of columns; the order of the list is the order that the form sends.
+function columnOrder() {
+  document.querySelectorAll(".movers").forEach((movers) => { movers.hidden = false; });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-move]");
+    if (!button) return;
+    const item = button.closest("li");
+    const other = button.dataset.move === "1" ? item.nextElementSibling : item.previousElementSibling;
+    if (!other?.querySelector("[data-move]")) return;
+    if (button.dataset.move === "1") other.after(item); else other.before(item);
+    button.focus();
+  });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   themeChoice();
+  menus();
+  columnOrder();
   menu();
   keyboard();
   fileDrop();

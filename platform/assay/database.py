@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import OperationalError, connection
+from django.db.backends.utils import CursorWrapper
+
+RETRY_SECONDS: Final = 0.5
 
 
 def unreachable(error: OperationalError) -> str:
@@ -31,11 +36,16 @@ def only_one(key: int, *, wait: bool) -> Iterator[bool]:
     try:
         holder.set_autocommit(False)
         with holder.cursor() as cursor:
-            if wait:
-                cursor.execute("SELECT true FROM pg_advisory_xact_lock(%s)", [key])
-            else:
-                cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [key])
-            row = cursor.fetchone()
-        yield bool(row and row[0])
+            # Waiting inside a statement would hold a snapshot, for whose end an index that is built concurrently waits:
+            # under this very lock, it would wait for whoever waits for it.
+            while not (taken := _taken(cursor, key)) and wait:
+                time.sleep(RETRY_SECONDS)
+        yield taken
     finally:
         holder.close()
+
+
+def _taken(cursor: CursorWrapper, key: int) -> bool:
+    cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [key])
+    row = cursor.fetchone()
+    return bool(row and row[0])

@@ -99,7 +99,7 @@ NO_FILE: Final = (
 class PreviewUploadSerializer(StrictSerializer):
     file = serializers.FileField(
         allow_empty_file=True,
-        help_text="CSV, TSV or JSON lines in UTF-8",
+        help_text="CSV, TSV, JSON lines, Parquet, plain text or TREC in UTF-8",
         error_messages={"required": NO_FILE, "null": NO_FILE, "invalid": NO_FILE},
     )
     mapping = MappingField(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import numpy as np
 
 from assay.errors import AssayError
 from scoring.export.parquet import parquet_parts
+from scoring.export.tables import csv_table
 from scoring.models import Document, Query, QueryResult, Stage
 from scoring.ranking import number, status_name, strictly_decreasing
 from scoring.selectors.evaluation import document_names
@@ -21,25 +21,12 @@ from scoring.selectors.texts import query_texts_shown, texts_shown
 COLUMNS: Final = (
     "query_id", "query", "rank", "document_id", "title", "score", "raw_score", "status", "text", "backend",
 )  # fmt: skip
-# A spreadsheet takes a cell that begins so for a formula. Numbers of ours are exempt by type.
-FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
 CHUNK: Final = 20
 LINES_PER_PART: Final = 200
 
 
-class _Echo:
-    """csv.writer wants a file; this hands the line back instead."""
-
-    def write(self, line: str) -> str:
-        return line
-
-
 def csv_lines(stage: Stage) -> Iterator[str]:
-    """UTF-8 CSV with a byte order mark, so that spreadsheets read it as such."""
-    writer = csv.writer(_Echo(), quoting=csv.QUOTE_NONNUMERIC)
-    yield "\ufeff" + str(writer.writerow(COLUMNS))
-    for row in _rows(stage):
-        yield str(writer.writerow(cell_safe(row[name]) for name in COLUMNS))
+    return csv_table(COLUMNS, ([row[name] for name in COLUMNS] for row in _rows(stage)))
 
 
 def jsonl_lines(stage: Stage) -> Iterator[str]:
@@ -63,12 +50,6 @@ def trec_lines(stage: Stage) -> Iterator[str]:
         for rank, (position, score) in enumerate(zip(ranking.positions.tolist(), scores, strict=True), start=1):
             shown = np.format_float_positional(score, unique=True, trim="0")
             yield f"{query_id} Q0 {_trec_word(name_of[position])} {rank} {shown} {tag}\n"
-
-
-def cell_safe(value: Any) -> Any:
-    if value is None:
-        return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
 def _results(stage: Stage) -> Iterator[QueryResult]:

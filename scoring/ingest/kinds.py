@@ -19,6 +19,7 @@ MAX_ID_CHARACTERS: Final = 200
 GRADES: Final = range(-32_768, 32_768)
 RANKS: Final = range(2_147_483_648)
 SHOWN_CHARACTERS: Final = 80
+NAMED: Final = ("narrative", "tags")  # roles of queries that are metadata
 ENCODE: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
@@ -56,7 +57,8 @@ def _query(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
     external_id = _id(values, mapping, "id", default=str(number))
     text = _text(values, mapping, "text")
     empty = not text.strip()
-    return Item((external_id,), (external_id, text, _metadata(values, mapping), empty), empty)
+    named = {role: values[column] for role in NAMED if (column := mapping.columns.get(role)) and values.get(column)}
+    return Item((external_id,), (external_id, text, _metadata(values, mapping, named), empty), empty)
 
 
 def _judgement(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
@@ -98,8 +100,9 @@ def _text(values: dict[str, Any], mapping: Mapping, role: str) -> str:
     raise ValueError(f"'{column}' is {_shown(value)}; it must be text")
 
 
-def _metadata(values: dict[str, Any], mapping: Mapping) -> str:
-    if not (kept := mapping.kept(values)):
+def _metadata(values: dict[str, Any], mapping: Mapping, named: dict[str, Any] | None = None) -> str:
+    """``named``: what is kept under a name of ours, whatever its column is called."""
+    if not (kept := mapping.kept(values) | (named or {})):
         return "{}"
     try:
         encoded = ENCODE(kept)
@@ -186,7 +189,12 @@ IMPORT_KINDS: Final = {
             Query,
             "query_set_id",
             ("external_id", "text", "metadata", "is_empty"),
-            (_ID, Role("text", True, ("text", "query", "question", "title", "topic"))),
+            (
+                _ID,
+                Role("text", True, ("text", "query", "question", "title", "topic")),
+                Role("narrative", False, ("narrative", "narr", "description")),
+                Role("tags", False, ("tags", "tag", "labels")),
+            ),
             _query,
         ),
         ImportKind(

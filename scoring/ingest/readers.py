@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
 from scoring.ingest.formats import TREC_NAMES, Format, text_encoding
+from scoring.ingest.parquet import parquet_rows
 from scoring.ingest.rows import FileProblem, Row, values_problem
+from scoring.ingest.trec_text import trec_documents
 
 MAX_RECORD_CHARACTERS: Final = 16_777_216
 MAX_DEPTH: Final = 32
@@ -27,6 +29,10 @@ csv.field_size_limit(MAX_RECORD_CHARACTERS)
 
 def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
     """Every record of ``file`` from its start, in order. Raises FileProblem when the structure itself is lost."""
+    file.seek(0)
+    if file_format is Format.PARQUET:
+        yield from parquet_rows(file)
+        return
     encoding = text_encoding(file)
     # A byte that is not UTF-8 becomes a lone surrogate, which `values_problem` then reports with its row.
     errors = "strict" if encoding == "utf-16" else "surrogateescape"
@@ -37,6 +43,10 @@ def rows_read(file: BinaryIO, file_format: Format) -> Iterator[Row]:
                 yield from _delimited(text, file_format)
             case Format.JSONL:
                 yield from _json_lines(text)
+            case Format.TEXT:
+                yield from _plain_lines(text)
+            case Format.TREC_TEXT:
+                yield from trec_documents(_lines(text))
             case Format.TREC_QRELS | Format.TREC_RUN:
                 yield from _trec(text, file_format)
     except UnicodeDecodeError as error:
@@ -112,6 +122,13 @@ def _json_lines(text: io.TextIOWrapper) -> Iterator[Row]:
             yield Row(number, problem=f'{found}, not an object such as {{"id": …, "text": …}}')
             continue
         yield Row(number, values, values_problem(values))
+
+
+def _plain_lines(text: io.TextIOWrapper) -> Iterator[Row]:
+    for number, line in enumerate(_lines(text), start=1):
+        if line.strip():
+            values: dict[str, Any] = {"text": line.rstrip("\r\n")}
+            yield Row(number, values, values_problem(values))
 
 
 def _depth(value: Any) -> int:

@@ -5,6 +5,7 @@ from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.errand import Errand, ErrandKind
+from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
@@ -17,6 +18,7 @@ from scoring.models.sample import ModelSample, WorkerSample
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
+from scoring.models.table_choice import TableChoice
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
@@ -32,6 +34,7 @@ __all__ = [
     "DocumentSet",
     "Errand",
     "ErrandKind",
+    "ImportPreset",
     "Job",
     "JobLimit",
     "Judgement",
@@ -48,6 +51,7 @@ __all__ = [
     "ScoringModel",
     "Stage",
     "StageMethod",
+    "TableChoice",
     "Transition",
     "Upload",
     "Usage",

@@ -73,6 +73,7 @@ class TextSet(UploadedSet):
     From the request on, no job may begin over the set; the reconciler empties its rows.
     """
 
+    statistics = models.JSONField(default=dict, help_text="words and characters of its texts, and a histogram of words")
     texts_delete_requested_at = models.DateTimeField(null=True, editable=False)
     texts_deleted_at = models.DateTimeField(null=True, editable=False, help_text="since when its rows have no texts")
 

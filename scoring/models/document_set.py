@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+from typing import Final
+
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVector
 from django.db import models
+from django.db.models.functions import Left
 
 from scoring.models.base import TextSet, choice_constraint
 from scoring.states import SetState
+
+# Of longer texts the rest is not searched: PostgreSQL refuses to index more than a megabyte of words of one row.
+SEARCHED_CHARACTERS: Final = 100_000
+
+
+def document_words() -> SearchVector:
+    """What the full-text search of documents looks into; the index has the same expression."""
+    return SearchVector("title", Left("text", SEARCHED_CHARACTERS), config="simple")
 
 
 class DocumentSet(TextSet):
@@ -26,6 +39,7 @@ class Document(models.Model):
 
     class Meta:
         ordering = ("document_set", "position")
+        indexes = (GinIndex(document_words(), name="document_words"),)
         constraints = (
             models.UniqueConstraint(fields=("document_set", "position"), name="document_position"),
             models.UniqueConstraint(fields=("document_set", "external_id"), name="document_external_id"),

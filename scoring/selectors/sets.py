@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
+from django.contrib.postgres.search import SearchQuery
 from django.db.models import Count, Model, Q, QuerySet
 
 from assay.api.principal import Principal
 from scoring.models import Document, DocumentSet, Job, Judgement, Query, RunEntry, RunSet
 from scoring.models import QuerySet as QueriesSet
 from scoring.models.base import TextSet, UploadedSet
+from scoring.models.document_set import document_words
 from scoring.selectors.texts import texts_gone, texts_shown
+from scoring.states import SetState
+
+VERSIONS_SHOWN: Final = 20
 
 
 def sets_of(principal: Principal, model: type[UploadedSet]) -> QuerySet[Any]:
@@ -27,7 +33,8 @@ def job_field(model: type[UploadedSet]) -> str | None:
 
 
 def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
-    """The set's rows in file order, those whose id, title or text holds ``search``."""
+    """The set's rows in file order. With ``search``, of documents those whose id it is or that have all its words, as
+    beginnings of words; of other rows those whose ids, or text, hold it."""
     model, parent, fields = _rows(uploaded)
     rows = model._default_manager.filter(**{parent: uploaded}).order_by("position")
     if isinstance(uploaded, TextSet):
@@ -35,10 +42,30 @@ def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
         fields = ("external_id",) if texts_gone(uploaded) else fields
     if not search:
         return rows
+    if isinstance(uploaded, DocumentSet) and not texts_gone(uploaded):
+        return _documents_with(rows, search)
     wanted = Q()
     for field in fields:
         wanted |= Q(**{f"{field}__icontains": search})
     return rows.filter(wanted)
+
+
+def _documents_with(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
+    named = rows.filter(external_id=search)
+    words = re.findall(r"\w+", search)
+    if not words:
+        return named
+    asked = SearchQuery(" & ".join(f"'{word}':*" for word in words), search_type="raw", config="simple")
+    found = Document.objects.annotate(words=document_words()).filter(words=asked)
+    # By keys, so that each half uses its own index.
+    return rows.filter(Q(pk__in=named.order_by().values("pk")) | Q(pk__in=found.values("pk")))
+
+
+def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:
+    """The team's sets of this name, the newest first: each upload under the same name is a version of it."""
+    model = type(uploaded)
+    same = model._default_manager.filter(team_id=uploaded.team_id, name=uploaded.name, state=SetState.READY)
+    return list(same.only("name", "created_at", "counts").order_by("-created_at")[:VERSIONS_SHOWN])
 
 
 def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:

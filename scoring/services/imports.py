@@ -17,8 +17,10 @@ from assay.errors import AssayError
 from assay.texts import has_visible
 from assay.token_form import tokens_hidden
 from audit.services import audit_record
+from scoring.export.tables import csv_table
 from scoring.ingest.formats import SNIFF_BYTES, Format, sniff, text_encoding
-from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
+from scoring.ingest.kinds import IMPORT_KINDS, ImportKind, Item
+from scoring.ingest.lengths import TextLengths
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
@@ -30,14 +32,18 @@ from scoring.states import SetState
 PREVIEW_ROWS: Final = 50
 SAMPLE_ROWS: Final = 200
 KEPT_PROBLEMS: Final = 100
+RAW_CHARACTERS: Final = 300
 HASH_BLOCK: Final = 1 << 20
 SHOWN_NAME: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
+    """``raw``: the row as it was read, for whoever looks at it before the import; it is not kept."""
+
     line: int
     message: str
+    raw: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"line": self.line, "message": self.message}
@@ -54,10 +60,11 @@ class ImportReport:
     empty: int = 0
     problems: list[Problem] = field(default_factory=list)
 
-    def refuse(self, line: int, message: str) -> None:
+    def refuse(self, row: Row, message: str) -> None:
         self.bad += 1
         if len(self.problems) < KEPT_PROBLEMS:
-            self.problems.append(Problem(line, readable(message)))
+            raw = " | ".join(str(readable(value)) for value in row.values.values())[:RAW_CHARACTERS]
+            self.problems.append(Problem(row.line, readable(message), raw))
 
     def counts(self) -> dict[str, int]:
         return {
@@ -159,9 +166,13 @@ def _store(
     columns = (kind.parent, "position", *kind.columns)
     statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
     parent = str(uploaded.pk)  # once, not once a row
+    lengths = TextLengths()
+    text = kind.columns.index("text") if "text" in kind.columns else None
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
             copy.write_row((parent, position, *values))
+            if text is not None:
+                lengths.add(values[text])
     if report.bad and not keep_good_rows:
         raise AssayError(
             "bad_rows",
@@ -179,32 +190,70 @@ def _store(
     uploaded.counts = report.counts()
     uploaded.problems = [problem.to_json() for problem in report.problems]
     uploaded.state = SetState.READY
-    uploaded.save(update_fields=["counts", "problems", "state"])
+    fields = ["counts", "problems", "state"]
+    if isinstance(uploaded, TextSet):
+        uploaded.statistics = lengths.to_json()
+        fields.append("statistics")
+    uploaded.save(update_fields=fields)
     transition_record(uploaded, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="imported").save()
     audit_record(verb=f"{kind.noun}.uploaded", principal=principal, target=uploaded, detail=report.counts())
     return uploaded
 
 
 def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport) -> Iterator[tuple[Any, ...]]:
-    """The values of every row that can be kept; the report is filled on the way. The first of equal keys is kept."""
-    seen = SeenKeys()
-    for row in rows:
-        report.read += 1
-        if row.problem:
-            report.refuse(row.line, row.problem)
-            continue
-        try:
-            item = kind.build(row.values, mapping, report.read)
-        except ValueError as error:
-            report.refuse(row.line, str(error))
-            continue
-        if not seen.add(item.key):
-            report.duplicate += 1
-            report.refuse(row.line, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has")
+    """The values of every row that can be kept; the report is filled on the way."""
+    for row, item, problem in _judged(kind, rows, mapping, report):
+        if item is None:
+            report.refuse(row, problem)
             continue
         report.kept += 1
         report.empty += item.is_empty
         yield item.values
+
+
+def _judged(
+    kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport
+) -> Iterator[tuple[Row, Item | None, str]]:
+    """Every row with its item, or with why it has none. The first of equal keys is kept."""
+    seen = SeenKeys()
+    for row in rows:
+        report.read += 1
+        if row.problem:
+            yield row, None, row.problem
+            continue
+        try:
+            item = kind.build(row.values, mapping, report.read)
+        except ValueError as error:
+            yield row, None, str(error)
+            continue
+        if seen.add(item.key):
+            yield row, item, ""
+        else:
+            report.duplicate += 1
+            yield row, None, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has"
+
+
+def bad_rows_csv(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None) -> Iterator[str]:
+    """Lines of a CSV file: each row that cannot be kept, with its line and the reason before its own columns.
+
+    Raises AssayError 422 for a file, or a mapping, that nothing can be read by.
+    """
+    kind = import_kind(kind_name)
+    try:
+        file_format = sniff(file, trec=kind.trec)
+        columns = columns_found(file, file_format)
+        resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
+    except FileProblem as problem:
+        raise AssayError("unreadable_file", str(problem), status=422, param="file") from problem
+    judged = _judged(kind, rows_read(file, file_format), resolved, ImportReport())
+    return csv_table(
+        ["line", "reason", *columns],
+        (
+            [row.line, readable(problem), *(readable(row.values.get(column, "")) for column in columns)]
+            for row, item, problem in judged
+            if item is None
+        ),
+    )
 
 
 def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None) -> Preview:

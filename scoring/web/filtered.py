@@ -12,8 +12,9 @@ from django_tables2 import SingleTableMixin
 from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import faults_of
+from scoring.web.columns import PARAMETER
 
-BESIDE: Final = ("page", "per_page", "sort")
+BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
@@ -37,5 +38,5 @@ class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
         return {"empty_text": " ".join(self.faults)} if self.faults else {}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_empty = not self.request.GET and not self.object_list
+        is_empty = not self.request.GET and not self.object_list.exists()
         return super().get_context_data(is_empty=is_empty, **kwargs)

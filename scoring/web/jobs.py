@@ -11,8 +11,8 @@ from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
+from scoring.web.columns import ColumnsMixin
 from scoring.web.filtered import FilteredListView
-from scoring.web.tables import JobTable
 
 
 def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
@@ -22,9 +22,9 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(FilteredListView):
+class JobListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
-    table_class = JobTable
+    table_name = "jobs"
     filterset_class = JobFilter
     template_name = "jobs/list.html"
 

@@ -12,8 +12,8 @@ from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
+from scoring.web.columns import ColumnsMixin
 from scoring.web.filtered import FilteredListView
-from scoring.web.tables import ScoreRequestTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class ResultRow:
     document: str | None
 
 
-class ScoreRequestListView(FilteredListView):
+class ScoreRequestListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.SCORE
-    table_class = ScoreRequestTable
+    table_name = "score-requests"
     filterset_class = ScoreRequestFilter
     template_name = "requests/list.html"
 

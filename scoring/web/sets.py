@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.core.paginator import Paginator
 from django.http import Http404
 from django.urls import reverse
 from django.views.generic import DetailView
@@ -12,14 +11,17 @@ from django.views.generic import DetailView
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
+from scoring.ingest.lengths import length_labels
 from scoring.models.base import TextSet, UploadedSet
-from scoring.selectors.sets import set_jobs, set_rows, sets_of
+from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
+from scoring.web.columns import ColumnsMixin
+from scoring.web.figures import Histogram, histogram
 from scoring.web.filtered import FilteredListView
+from scoring.web.paging import LongPaginator, PositionPaginator
 from scoring.web.set_kinds import SetKind
-from scoring.web.tables import SetTable
 
 ROWS_PER_PAGE = 25
 JOBS_SHOWN = 20
@@ -32,17 +34,33 @@ def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     return uploaded
 
 
-class SetListView(FilteredListView):
+def rows_paged(uploaded: UploadedSet, search: str) -> LongPaginator:
+    rows = set_rows(uploaded, search=search)
+    if search:
+        return LongPaginator(rows, ROWS_PER_PAGE)
+    return PositionPaginator(rows, ROWS_PER_PAGE, count=uploaded.counts.get("kept", 0))
+
+
+def lengths_of(uploaded: UploadedSet) -> Histogram | None:
+    """How long the set's texts are; None for rows without texts, and for sets older than these figures."""
+    columns = uploaded.statistics.get("histogram", []) if isinstance(uploaded, TextSet) else []
+    counts = list(zip(length_labels(), columns, strict=False))
+    while counts and not counts[-1][1]:
+        counts.pop()
+    return histogram(counts, caption="words in a text", unit="texts")
+
+
+class SetListView(ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
-    table_class = SetTable
+    table_name = "sets"
     filterset_class = UploadedSetFilter
     template_name = "sets/list.html"
 
     def get_queryset(self) -> Any:
         return sets_of(self.principal, self.kwargs["kind"].model)
 
-    def get_table_kwargs(self) -> dict[str, Any]:
-        return {**super().get_table_kwargs(), "exclude": () if self.kwargs["kind"].job_field else ("job_count",)}
+    def hidden_columns(self) -> tuple[str, ...]:
+        return () if self.kwargs["kind"].job_field else ("job_count",)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(kind=self.kwargs["kind"], **kwargs)
@@ -59,12 +77,14 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
         kind: SetKind = self.kwargs["kind"]
-        page = Paginator(set_rows(self.object, search=search), ROWS_PER_PAGE).get_page(self.request.GET.get("page"))
+        page = rows_paged(self.object, search).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
             kind=kind,
             search=search,
             page=page,
+            lengths=lengths_of(self.object),
+            versions=set_versions(self.object),
             table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),

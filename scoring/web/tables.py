@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import django_tables2 as tables
 from django.contrib.humanize.templatetags.humanize import intcomma
@@ -101,3 +101,11 @@ class ScoreRequestTable(tables.Table):
 
     def render_caller(self, record: ScoreRequest) -> str:
         return f"token {record.token.name}" if record.token else str(record.created_by or "system")
+
+
+# By the name under which people's choices of columns are kept.
+TABLES: Final[dict[str, type[tables.Table]]] = {
+    "sets": SetTable,
+    "jobs": JobTable,
+    "score-requests": ScoreRequestTable,
+}

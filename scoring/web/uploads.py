@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.generic import FormView
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
+from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin, reload_page
+from scoring.ingest.formats import FORMAT_NAMES, Format
 from scoring.ingest.rows import readable
 from scoring.models import Upload
-from scoring.services.imports import Preview, import_kind, set_import, upload_preview
+from scoring.services.import_presets import preset_keep, preset_of
+from scoring.services.imports import Preview, bad_rows_csv, columns_found, import_kind, set_import, upload_preview
 from scoring.services.uploads import upload_discard, upload_known, upload_open, upload_stage
 from scoring.web.actions import ActionView
 from scoring.web.forms import FileForm
 from scoring.web.htmx import wants_fragment
 from scoring.web.set_kinds import SetKind
 
-ROWS_SHOWN = 10
+ROWS_SHOWN = 50
 PROBLEMS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RoleChoice:
-    """One field to be filled from a column. ``guessed``: nobody chose the column yet."""
+    """One field to be filled from a column, and ``reason``: why this one, while nobody has chosen."""
 
     name: str
     required: bool
     column: str | None
-    guessed: bool
+    reason: str = ""
 
     @property
     def label(self) -> str:
@@ -58,6 +63,10 @@ class ImportPage:
     def columns(self) -> list[str]:
         """Without names that no page can show: rows that have one are problems, so nothing is lost."""
         return [column for column in self.preview.columns if readable(column) == column]
+
+    @property
+    def format_name(self) -> str:
+        return FORMAT_NAMES[self.preview.file_format]
 
     @property
     def rows(self) -> list[Any]:
@@ -92,14 +101,14 @@ class UploadView(PrincipalMixin, FormView[FileForm]):
         return super().get_context_data(kind=self.kwargs["kind"], **kwargs)
 
     def form_valid(self, form: FileForm) -> HttpResponse:
-        kind, file = self.kwargs["kind"], form.cleaned_data["file"]
+        kind, file = self.kwargs["kind"], form.cleaned_data["file"] or form.cleaned_data["typed"]
         existing = upload_known(principal=self.principal, kind_name=kind.import_name, file=file.file)
         if existing is not None:
             return self.render_to_response(self.get_context_data(form=form, existing=existing, file_name=file.name))
         try:
             upload = upload_stage(principal=self.principal, kind_name=kind.import_name, file=file)
         except AssayError as refusal:
-            form.add_error("file", refusal.message)
+            form.add_error(None if form.cleaned_data["typed"] else "file", refusal.message)
             return self.form_invalid(form)
         url = reverse("web:upload_import", args=[kind, upload.pk])
         # To htmx a redirect would be invisible: it would load the next page into the form's place.
@@ -112,24 +121,27 @@ class ImportView(PrincipalMixin, View):
     def get(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponse:
         upload = upload_or_404(self, kind, pk)
         try:
-            page = import_page(kind, upload, mapping=None)
+            page = import_page(kind, upload, principal=self.principal, mapping=None)
         except AssayError as refusal:
             upload_discard(upload=upload)
             messages.error(request, f"{upload.file_name}: {refusal.message}")
             return HttpResponseRedirect(reverse("web:upload", args=[kind]))
         return render(request, "sets/import.html", {"page": page, "view": self})
 
-    def post(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponse:
-        """``do``: ``check`` the mapping given, ``import`` all rows, or ``keep`` the good ones."""
+    def post(self, request: HttpRequest, kind: SetKind, pk: Any) -> HttpResponseBase:
+        """``do``: ``check`` the mapping, ``import`` all rows, ``keep`` the good ones, or send the ``bad-rows``."""
         upload = upload_or_404(self, kind, pk)
-        mapping = {role.name: request.POST.get(role.name) or None for role in import_kind(kind.import_name).roles}
+        mapping = mapping_chosen(request, kind)
         name, error = request.POST.get("name", ""), ""
-        if request.POST.get("do") in ("import", "keep"):
-            try:
-                return self._import(upload, kind, name, mapping, keep_good_rows=request.POST["do"] == "keep")
-            except AssayError as refusal:
-                error = refusal.message
-        page = import_page(kind, upload, mapping=mapping, name=name, error=error)
+        do = request.POST.get("do")
+        try:
+            if do == "bad-rows":
+                return bad_rows_response(upload, kind, mapping)
+            if do in ("import", "keep"):
+                return self._import(upload, kind, name, mapping, keep_good_rows=do == "keep")
+        except AssayError as refusal:
+            error = refusal.message
+        page = import_page(kind, upload, principal=self.principal, mapping=mapping, name=name, error=error)
         template = "sets/_import.html" if wants_fragment(request) else "sets/import.html"
         return render(request, template, {"page": page, "view": self})
 
@@ -146,6 +158,8 @@ class ImportView(PrincipalMixin, View):
                 mapping=mapping,
                 keep_good_rows=keep_good_rows,
             )
+            columns = columns_found(file, Format(uploaded.file_format))
+        preset_keep(principal=self.principal, kind_name=kind.import_name, columns=columns, mapping=mapping)
         upload_discard(upload=upload)
         messages.success(self.request, f"{uploaded.counts['kept']:,} {kind.rows} are in the new {kind.noun}.")
         return HttpResponseRedirect(reverse("web:set_detail", args=[kind, uploaded.pk]))
@@ -163,6 +177,24 @@ class DiscardView(ActionView):
         return reverse("web:set_list", args=[self.kwargs["kind"]])
 
 
+def mapping_chosen(request: HttpRequest, kind: SetKind) -> dict[str, Any]:
+    return {role.name: request.POST.get(role.name) or None for role in import_kind(kind.import_name).roles}
+
+
+def bad_rows_response(upload: Upload, kind: SetKind, mapping: dict[str, Any]) -> StreamingHttpResponse:
+    """Raises AssayError 422 for a mapping that no row can be read by, before anything is sent."""
+    with upload_open(upload) as file:
+        bad_rows_csv(kind_name=kind.import_name, file=file, mapping=mapping)
+
+    def lines() -> Iterator[str]:
+        with upload_open(upload) as file:
+            yield from bad_rows_csv(kind_name=kind.import_name, file=file, mapping=mapping)
+
+    response = StreamingHttpResponse(lines(), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="bad-rows.csv"'
+    return response
+
+
 def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
     upload = Upload.objects.for_team(view.principal.team).filter(pk=pk, kind=kind.import_name).first()
     if upload is None:
@@ -171,13 +203,24 @@ def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
 
 
 def import_page(
-    kind: SetKind, upload: Upload, *, mapping: dict[str, Any] | None, name: str | None = None, error: str = ""
+    kind: SetKind,
+    upload: Upload,
+    *,
+    principal: Principal,
+    mapping: dict[str, Any] | None,
+    name: str | None = None,
+    error: str = "",
 ) -> ImportPage:
     """Read the file under ``mapping``, or under a guessed one. Raises AssayError 422 for a file that cannot be read."""
+    reason = "Guessed from the name of the column." if mapping is None else ""
     with upload_open(upload) as file:
         preview = upload_preview(kind_name=kind.import_name, file=file, mapping=mapping)
+        remembered = preset_of(principal=principal, kind_name=kind.import_name, columns=preview.columns)
+        if mapping is None and remembered is not None:
+            preview = upload_preview(kind_name=kind.import_name, file=file, mapping=remembered)
+            reason = "As your team chose for the last file with these columns."
     roles = [
-        RoleChoice(role.name, role.required, preview.mapping.get(role.name), mapping is None)
+        RoleChoice(role.name, role.required, preview.mapping.get(role.name), reason)
         for role in import_kind(kind.import_name).roles
     ]
     return ImportPage(kind, upload, preview, roles, _name_from(upload) if name is None else name, error)

@@ -4,6 +4,8 @@ from django.urls import path, re_path, register_converter
 
 from scoring.web import (
     audit_log,
+    columns,
+    components,
     home,
     installation,
     job_actions,
@@ -33,6 +35,8 @@ urlpatterns = [
     path("", home.HomeView.as_view(), name="home"),
     path("running/", home.RunningJobsView.as_view(), name="running"),
     path("samples/", home.SamplesView.as_view(), name="samples"),
+    path("components/", components.ComponentsView.as_view(), name="components"),
+    path("columns/<slug:table>/", columns.ColumnsView.as_view(), name="columns"),
     path("jobs/", jobs.JobListView.as_view(), name="job_list"),
     path("jobs/new/", job_new.JobNewView.as_view(), name="job_new"),
     path("jobs/new/size/", job_new.JobSizeView.as_view(), name="job_size"),

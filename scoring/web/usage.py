@@ -13,7 +13,7 @@ from django.views.generic import TemplateView
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
-from scoring.export.results import cell_safe
+from scoring.export.tables import cell_safe
 from scoring.selectors.usage import ALL_TEAMS_GROUPS, FIGURES, GROUPS, usage_totals
 from scoring.web.charts import bar_chart
 

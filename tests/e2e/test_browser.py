@@ -92,6 +92,39 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     assert visit.complaints == []
 
 
+def test_bad_rows_are_taken_away_and_the_new_set_is_searched(visit: Visit, file_with: MakeFile) -> None:
+    page, salt = visit.page, uuid.uuid4().hex
+    visit.open("/document-sets/upload/")
+    page.get_by_label("Choose a file, or drop it here").set_input_files(
+        file_with("more.csv", f"{DOCUMENTS}d5,Salt,{salt}\n")
+    )
+    page.get_by_role("button", name="Look at the file").click()
+    page.get_by_label("Id").select_option("key")
+    expect(page.locator("thead .chip", has_text="Id")).to_be_visible()
+    page.get_by_label("Text").select_option("words")
+    expect(page.locator("thead .chip", has_text="Text")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the 1 bad row").click()
+    (bad,) = csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines())
+    assert bad["line"] == "4" and bad["key"] == "d3" and "has 2 columns" in bad["reason"]
+    page.get_by_role("button", name="Keep the 4 good rows").click()
+    expect(page.get_by_role("heading", name="Lengths")).to_be_visible()
+    page.get_by_label("An id, or words of title and text").fill("citric lime")
+    page.keyboard.press("Enter")
+    expect(page.locator(".job-list li")).to_have_count(1)
+    expect(page.locator(".job-list li")).to_contain_text("limescale")
+    visit.open("/document-sets/")
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_label("File", exact=True).uncheck()
+    page.get_by_role("button", name="Rows further left").click()
+    page.get_by_role("button", name="Show these").click()
+    expect(page.locator("thead th", has_text="File")).to_have_count(0)
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_role("button", name="As at first").click()
+    expect(page.locator("thead th", has_text="File")).to_have_count(1)
+    assert visit.complaints == []
+
+
 def test_a_query_is_answered_at_once_with_the_call_for_it(visit: Visit) -> None:
     page = visit.page
     visit.open("/try/?example")

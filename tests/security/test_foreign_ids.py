@@ -50,7 +50,10 @@ METHODS = ("get", "post", "put", "patch", "delete")
 PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # What belongs to no team: models and workers are everybody's, a login ticket names its own user. The administration is
 # for staff, who see all teams.
-COMMON = ("api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/")
+COMMON = (
+    "api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
+    "columns/", "components/",
+)  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {
     "api/v1/jobs/": "job",

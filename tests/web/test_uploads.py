@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
@@ -37,10 +38,10 @@ def import_url(kind: str = "document-sets") -> str:
 
 def test_the_second_step_shows_what_was_found(browser_client: Client) -> None:
     page = text_of(stage(browser_client, factories.DOCUMENTS))
-    assert "read as <strong>CSV</strong>" in page
+    assert "read as <strong>CSV, a table with commas or semicolons</strong>" in page
     assert "Pull the tick straight out with tweezers" in page
     assert '<option value="body" selected>body</option>' in page
-    assert "Guessed from the column" in page
+    assert "Guessed from the name of the column" in page
     assert "Import 3 documents" in page
     assert 'value="My texts"' in page
 
@@ -111,7 +112,7 @@ def test_the_same_file_again_offers_the_set_that_is_there(browser_client: Client
     [
         (b"", "The file is empty"),
         (b"\x89PNG\r\n\x1a\n" + bytes(400), "a PNG picture"),
-        (b"id,text\n", "no rows below its header"),
+        (b"id,text\n", "no rows below it"),
         (b'id,text\n1,"open\n2,two\n', "quotation mark"),
     ],
 )
@@ -129,7 +130,7 @@ def test_a_file_above_the_limit_is_refused(browser_client: Client, settings: Set
 
 def test_judgements_may_be_a_qrels_file(browser_client: Client) -> None:
     page = text_of(stage(browser_client, factories.JUDGEMENTS, kind="judgement-sets", name="qrels.txt"))
-    assert "TREC-QRELS" in page and "Import 3 judgements" in page
+    assert "read as <strong>TREC judgements" in page and "Import 3 judgements" in page
     mapping = {"query_id": "query_id", "document_id": "document_id", "grade": "grade"}
     browser_client.post(import_url("judgement-sets"), {**mapping, "name": "Grades", "do": "import"})
     assert JudgementSet.objects.count() == 1 and Judgement.objects.count() == 3
@@ -137,7 +138,7 @@ def test_judgements_may_be_a_qrels_file(browser_client: Client) -> None:
 
 def test_a_run_may_be_a_trec_file(browser_client: Client) -> None:
     page = text_of(stage(browser_client, factories.RUN, kind="run-sets", name="bm25.run"))
-    assert "TREC-RUN" in page and "Import 3 run entries" in page
+    assert "read as <strong>a TREC run" in page and "Import 3 run entries" in page
     mapping = {"query_id": "query_id", "document_id": "document_id", "rank": "rank", "score": "score"}
     browser_client.post(import_url("run-sets"), {**mapping, "name": "BM25", "do": "import"})
     run = RunEntry.objects.first()
@@ -200,6 +201,48 @@ def test_rows_are_found_by_text_and_id(browser_client: Client, world: World) -> 
     assert "Ticks" in page and "Descale the kettle" not in page
     assert "Kettle" in text_of(browser_client.get(url, {"search": "d2"}))
     assert "Nothing here contains “zebra”" in text_of(browser_client.get(url, {"search": "zebra"}))
+
+
+def test_rows_have_the_words_searched_for_wherever_they_stand(browser_client: Client, world: World) -> None:
+    url = reverse("web:set_detail", args=["document-sets", world.documents.pk])
+    assert "Pull the tick" in text_of(browser_client.get(url, {"search": "tweez ticks"}))  # text and title
+    for search in ("tick kettle", "'; !", "ick", "d1 &"):
+        assert "Nothing here contains" in text_of(browser_client.get(url, {"search": search})), search
+
+
+def test_bad_rows_are_taken_away_with_their_reasons(browser_client: Client) -> None:
+    stage(browser_client, BAD_ROWS + "=d,fourth\nb")
+    mapping = {"id": "key", "text": "words", "title": "", "do": "bad-rows"}
+    response: Any = browser_client.post(import_url(), mapping)
+    lines = b"".join(response.streaming_content).decode("utf-8-sig").splitlines()
+    assert lines[0] == '"line","reason","key","words"'
+    assert [line.partition(",")[0] for line in lines[1:]] == ["3", "4", "7"]
+    assert "repeats 'a'" in lines[2] and Upload.objects.count() == 1
+
+
+def test_a_mapping_is_remembered_for_the_same_columns(browser_client: Client, stranger: Client) -> None:
+    stage(browser_client, "key,words\na,first text\n")
+    browser_client.post(import_url(), {"id": "key", "text": "words", "title": "", "name": "One", "do": "import"})
+    page = text_of(stage(browser_client, "words,key\nsecond text,b\n"))
+    assert '<option value="words" selected>' in page and "As your team chose" in page and "Import 1 documents" in page
+    Upload.objects.all().delete()
+    assert "As your team chose" not in text_of(stage(stranger, "words,key\nsecond text,b\n"))
+
+
+def test_queries_may_be_typed_in(browser_client: Client) -> None:
+    url = reverse("web:upload", args=["query-sets"])
+    page = text_of(browser_client.post(url, {"typed": 'Is it "cold", or wet?\n\nHow do I pull a tick?\n'}, follow=True))
+    assert "Import 2 queries" in page and "Is it &quot;cold&quot;, or wet?" in page
+    assert "No file was chosen" in text_of(browser_client.post(url, {"typed": " \n"}))
+
+
+def test_sets_of_one_name_are_versions_and_lengths_are_shown(
+    browser_client: Client, world: World, analyst: User
+) -> None:
+    factories.imported(analyst, "documents", "id,text\n1,two words\n", name="Advice", file_name="again.csv")
+    page = text_of(browser_client.get(reverse("web:set_detail", args=["document-sets", world.documents.pk])))
+    assert "Versions" in page and "1 documents</a>" in page and "this one" in page
+    assert '<td>1–8</td><td class="num">2</td>' in page and "Longest text" in page
 
 
 def test_the_sample_data_is_one_click_away(browser_client: Client) -> None:

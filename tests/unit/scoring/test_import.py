@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+from datetime import date
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
@@ -266,3 +269,53 @@ def test_blank_lines_before_the_header(upload: Upload) -> None:
     with pytest.raises(AssayError) as refused:
         upload("documents", b"\n\nid;text\n1;a\n2;b;c\n")
     assert refused.value.extra["problems"] == [{"line": 5, "message": "has 3 columns, the header has 2"}]
+
+
+def test_parquet_is_read_with_its_types(upload: Upload) -> None:
+    table = pyarrow.table({"docno": [7, 8], "body": ["hello", None], "when": [date(2026, 1, 2), None]})
+    written = io.BytesIO()
+    parquet.write_table(table, written)
+    documents = upload("documents", written.getvalue())
+    first, second = Document.objects.filter(document_set=documents)
+    assert (first.external_id, first.text, first.metadata) == ("7", "hello", {"when": "2026-01-02"})
+    assert second.is_empty and documents.file_format == "parquet"
+    with pytest.raises(AssayError, match="Parquet file cannot be read"):
+        upload("documents", written.getvalue()[:-20])
+
+
+PROSE = b"Is it cold, dark, or wet?\nTicks.\n\nPull, then wait.\n"
+COLLECTION = b"<DOC>\n<DOCNO> A-1 </DOCNO>\n<TITLE>T</TITLE>\n<TEXT>\nPull <b>it</b> out.\n</TEXT>\n</DOC>\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "file_format", "texts"),
+    [
+        (PROSE, "text", ["Is it cold, dark, or wet?", "Ticks.", "Pull, then wait."]),
+        (COLLECTION, "trec-text", ["Pull it out."]),
+    ],
+)
+def test_texts_and_collections_are_told_by_content(
+    upload: Upload, content: bytes, file_format: str, texts: list[str]
+) -> None:
+    documents = upload("documents", content)
+    assert documents.file_format == file_format
+    assert list(Document.objects.filter(document_set=documents).values_list("text", flat=True)) == texts
+    assert documents.statistics["histogram"][0] == len(texts)  # none has more than eight words
+
+
+def test_a_table_with_a_bad_row_stays_a_table(upload: Upload) -> None:
+    with pytest.raises(AssayError, match="has 2 columns"):
+        upload("documents", b"text\nhello, you\n")
+
+
+def test_an_unfinished_document_of_a_collection_is_named(upload: Upload) -> None:
+    content = b"<DOC>\n<DOCNO>1</DOCNO>\n<DOC>\n<DOCNO>2</DOCNO>\ntext\n</DOC>\n<DOC>\nnone\n</DOC>\n"
+    with pytest.raises(AssayError) as refused:
+        upload("documents", content)
+    problems = {problem["line"]: problem["message"] for problem in refused.value.extra["problems"]}
+    assert "not closed" in problems[1] and "no <DOCNO>" in problems[7]
+
+
+def test_what_a_query_means_is_kept_under_its_own_name(upload: Upload) -> None:
+    queries = upload("queries", b"id\ttext\tdescription\ttags\nq1\ttick\tRemoval only.\toutdoor\n")
+    assert Query.objects.get(query_set=queries).metadata == {"narrative": "Removal only.", "tags": "outdoor"}
