@@ -32,6 +32,7 @@ ORDER = ("stack", "engine", "chaos", "deploy", "integration")
 FLUSHES = 5
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What one process runs by itself: a file, or everything that uses the running platform, which is started once."""
     for item in items:

@@ -281,20 +281,23 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
 
 def columns_found(file: BinaryIO, file_format: Format) -> list[str]:
     """Column names in order of appearance: the header, or the keys of the first rows of a JSON-lines file."""
-    rows = list(itertools.islice(rows_read(file, file_format), SAMPLE_ROWS))
-    if not rows:
+    first, count, names = Row(0), 0, dict[str, None]()
+    for row in itertools.islice(rows_read(file, file_format), SAMPLE_ROWS):  # long ones are not held together
+        first = first if count else row
+        names |= dict.fromkeys(row.values)
+        count += 1
+    if not count:
         raise FileProblem(
             f"The file has one line that is not blank, {_first_line(file)!r}, which is read as the names of its "
             "columns, and no rows below it. Give that line and at least one row."
         )
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
     if not names:
-        read = "None of its rows" if len(rows) < SAMPLE_ROWS else f"None of its first {SAMPLE_ROWS} rows"
+        read = "None of its rows" if count < SAMPLE_ROWS else f"None of its first {SAMPLE_ROWS} rows"
         raise FileProblem(
-            f"{read} can be read; the first: line {rows[0].line} {readable(rows[0].problem or 'has no members')}. "
+            f"{read} can be read; the first: line {first.line} {readable(first.problem or 'has no members')}. "
             'Give a JSON object a line, such as {"id": …, "text": …}.'
         )
-    return names
+    return list(names)
 
 
 def _first_line(file: BinaryIO) -> str:

@@ -383,7 +383,6 @@ def test_texts_are_cut_and_flagged_or_refused_and_never_become_control_tokens(cl
         ("/v2/embed", {"texts": ["a"], "input_type": "search_query", "truncate": "START"}, "truncate"),
         ("/embed", {"inputs": "a", "truncation_direction": "Left"}, "truncation_direction"),
         ("/v2/embed", {"texts": ["a"], "input_type": "search_query", "output_dimension": 8}, "output_dimension"),
-        ("/rerank", {"query": "q", "texts": ["a"], "raw_scores": True}, "raw_scores"),
         ("/embed_all", {"inputs": [[1, 2]], "model": "minilm-late"}, "inputs"),
         ("/pooling", {"input": "a", "task": "embed", "model": "minilm-late"}, "model"),
         ("/pooling", {"input": "a", "messages": []}, "messages"),

@@ -40,6 +40,12 @@ class LightFleet:
             alive = Worker.objects.filter(pk=self.ids[name], state=WorkerState.READY, pid=self.processes[name].pid)
             wait_for(alive.exists, seconds=60, what=f"the start of {name}")
 
+    def only(self, name: str) -> None:
+        """No other worker runs any more, and none is expected back."""
+        for other in list(self.processes.keys() - {name}):
+            self.end(other)
+        Worker.objects.exclude(pk=self.ids[name]).delete()
+
     def give(self, model: ScoringModel, *names: str, **fields: Any) -> None:
         """``model`` is ready on the named workers."""
         for name in names:

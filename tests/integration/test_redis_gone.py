@@ -3,6 +3,7 @@ when it is back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from django.conf import settings
 
 from accounts.scopes import ALL_SCOPES
 from assay import embedded
+from assay.kept import FRESH_SECONDS
 from assay.supervisor import Platform, free_port
 from tests.integration.rig import wait_for
 from tests.integration.running import Rows, finished, registered, submitted
@@ -35,6 +37,7 @@ class Small:
 
     def quotas(self, assignments: str) -> None:
         assert self.rows(f"UPDATE accounts_team SET {assignments} RETURNING id")
+        time.sleep(2 * FRESH_SECONDS)  # until every process has read them
 
     def flush(self) -> None:
         with redis.Redis.from_url(embedded.redis_url(self.redis.data_dir)) as connection:

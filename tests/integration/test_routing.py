@@ -281,6 +281,7 @@ class TestCold:
         self, fleet: LightFleet, model: ScoringModel, ask: Ask, settings: Settings
     ) -> None:
         fleet.start("light-1")
+        fleet.only("light-1")
         fleet.give(model, "light-1")
         assert fleet.end("light-1", signal.SIGTERM) == 0
         Placement.objects.all().delete()  # as the reconciler does
