@@ -16,14 +16,17 @@ from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from audit.services import audit_record
-from scoring.export.results import export_of
+from scoring.export.formats import file_name, format_check, table_parts
+from scoring.export.results import stage_table
 from scoring.models import Job, Query, Stage
+from scoring.selectors.counting import RowCount
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
 from scoring.selectors.texts import texts_shown
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
+from scoring.web.exports import Choice, export_choices
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
 from scoring.web.job_actions import JobChangeForm, change_form
@@ -87,6 +90,12 @@ class JobPage:
     @property
     def change_form(self) -> JobChangeForm:
         return change_form(self.job)
+
+    @property
+    def exports(self) -> list[Choice]:
+        """Each row is a document in a query's ranking."""
+        parameters = {"job": self.job.pk, "stage": self.stage.index}
+        return export_choices("results", parameters=parameters, count=RowCount(self.kept), trec="TREC run")
 
     @property
     def measurable(self) -> bool:
@@ -219,10 +228,11 @@ class JobExportView(PrincipalMixin, View):
 
     def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
         job = job_or_404(self, pk)
-        parts, content_type, file_name = export_of(stage_or_404(request, job), export_format)
+        table = stage_table(stage_or_404(request, job))
+        chosen = format_check(table, export_format)
         audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
-        response = StreamingHttpResponse(parts, content_type=content_type)
-        response["Content-Disposition"] = f'attachment; filename="{file_name}"'
+        response = StreamingHttpResponse(table_parts(table, export_format), content_type=chosen.content_type)
+        response["Content-Disposition"] = f'attachment; filename="{file_name(table, export_format)}"'
         return response
 
 
