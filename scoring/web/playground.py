@@ -1,4 +1,4 @@
-"""“Try it”: a query, a few documents, one or more models, and their answers side by side with the calls that get them."""
+"""“Try it”: a query, a few documents, one or more models; their answers side by side, with the calls that get them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.generic import FormView
+from django.views.generic import FormView, View
 
 from accounts.scopes import Scope
 from assay.callers import caller_of
@@ -148,29 +148,27 @@ class TryView(PrincipalMixin, FormView[PlaygroundForm]):
         )
 
 
-class ExampleSaveView(PrincipalMixin, FormView[PlaygroundForm]):
+class ExampleSaveView(PrincipalMixin, View):
     """Keeps what an answer was of."""
 
     required_scope: ClassVar[str] = Scope.SCORE
-    form_class = PlaygroundForm
-    http_method_names: ClassVar = ["post"]
 
-    def form_valid(self, form: PlaygroundForm) -> HttpResponse:
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = PlaygroundForm(request.POST)
+        if not form.is_valid():
+            messages.error(request, f"It was not saved. {form.errors.as_text()}")
+            return HttpResponseRedirect(reverse("web:try"))
         fields = form.cleaned_data
         example = example_save(
             principal=self.principal,
-            title=self.request.POST.get("title", "")[:120],
+            title=request.POST.get("title", "")[:120],
             models=fields["model"],
             query=fields["query"],
             documents=fields["documents"],
             options=form.given_options(),
         )
-        messages.success(self.request, "Saved. Everybody in your team can open this address.")
+        messages.success(request, "Saved. Everybody in your team can open this address.")
         return HttpResponseRedirect(reverse("web:example", args=[example.short_id]))
-
-    def form_invalid(self, form: PlaygroundForm) -> HttpResponse:
-        messages.error(self.request, "It was not saved: " + " ".join(map(str, form.errors.values())))
-        return HttpResponseRedirect(reverse("web:try"))
 
 
 class ExampleDeleteView(ActionView):

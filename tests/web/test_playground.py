@@ -58,7 +58,7 @@ def test_the_calls_say_what_was_asked(browser_client: Client, world: World, anal
 
 def test_what_is_missing_is_said(browser_client: Client, world: World) -> None:
     for wrong, told in (
-        ({"documents": " \n "}, "This field is required"),
+        ({"documents": " \n "}, "Give at least one document"),
         ({"documents": "---\n---"}, "Give at least one document"),
         ({"labels": "yes"}, "give two"),
         ({"model": []}, "Choose one model"),
