@@ -78,9 +78,8 @@ class PlaygroundForm(forms.Form):
 
     def given_options(self) -> dict[str, Any]:
         """Those that were given."""
-        return {
-            name: self.cleaned_data[name] for name in ("instruction", "labels", "template") if self.cleaned_data[name]
-        }
+        given = {name: self.cleaned_data[name] for name in ("instruction", "labels", "template")}
+        return {name: value for name, value in given.items() if value}
 
 
 def documents_of(text: str) -> list[str]:

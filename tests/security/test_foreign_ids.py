@@ -70,11 +70,14 @@ OWNED = {
     "api/v1/score-requests/": "request",
     "score-requests/": "request",
     "api/v1/tokens/": "token",
+    "tokens/": "token",
     "api/v1/teams/": "team",
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
     "api/v1/webhooks/": "webhook",
+    "webhooks/": "webhook",
+    "people/": "member",
     "api/v1/webhook-deliveries/": "delivery",
     "v1/files/": "file",
     "v1/batches/": "batch",
@@ -83,6 +86,7 @@ OWNED = {
 }
 # Whoever asked for it alone has it: no other token of the team (tests/web/test_exports.py).
 PRIVATE = ("api/v1/exports/",)
+SHORT = ("team", "member")  # numbers that a page may hold for other reasons
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
@@ -155,8 +159,16 @@ def owned(analyst: User, team: Team) -> Owned:
         },
         **sets,
     }
-    public = {"team": team.pk, "token": token.public_id, "file": file.public_id, "batch": batch.public_id}
-    public["example"] = example.short_id
+    member = Membership.objects.get(user=analyst)
+    Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
+    public = {
+        "member": member.pk,
+        "team": team.pk,
+        "token": token.public_id,
+        "file": file.public_id,
+        "batch": batch.public_id,
+        "example": example.short_id,
+    }
     return Owned({name: row.pk for name, row in rows.items()} | public, analyst)
 
 
@@ -189,7 +201,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
         values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
         values["short_id"] = values["pk"]
-        values["username"] = str(owned.user)
+        values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"])}
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
@@ -208,6 +220,7 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
     before = rows_now()
     tried = 0
     for route in WITH_ID:
+        private = route.pattern.startswith(PRIVATE)
         for path in addresses(route, owned):
             query = {
                 name: str(owned.ids.get(value, value))
@@ -217,9 +230,8 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
                 answer = getattr(foreign[route.is_api], method)(path, query)
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.content[:300])
                 tried += 1
-            if (
-                "get" in route.methods and not path.endswith("csv/") and not route.pattern.startswith(PRIVATE)
-            ):  # so that the 404 was not the address's own fault
+            # So that the 404 was not the address's own fault.
+            if "get" in route.methods and not path.endswith("csv/") and not private:
                 answer = own[route.is_api].get(path, query)
                 assert answer.status_code < 300, (path, answer.status_code, answer.content[:300])
     assert tried >= 50
@@ -311,7 +323,7 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
-    foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name != "team"]
+    foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
     shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
     tried = 0
     for route in routes():
