@@ -39,7 +39,7 @@ VERBS = {
     "job.stopped": "stopped job {target}",
     "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
-    "table.exported": "exported a table, {target}",
+    "table.exported": "exported a table {target}",
     "example.saved": "saved the playground example {target}",
     "example.deleted": "deleted the playground example {target}",
     "batch.created": "submitted request batch {target}",

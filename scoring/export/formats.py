@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
+from django.db.models import Model
+
 from assay.errors import AssayError
 from scoring.export.parquet import parquet_parts
 from scoring.export.tables import csv_table
@@ -39,7 +41,8 @@ FORMATS: Final = {
 @dataclass(frozen=True, slots=True)
 class ExportTable:
     """``columns``: the type of each by pyarrow's name, "moment", or "json" for values of any shape. ``rows`` reads
-    them anew. ``trec``: a line per row, where the table is a run or holds judgements."""
+    them anew. ``trec``: a line per row, where the table is a run or holds judgements. ``subject``: the job or
+    set that the rows are of, which the record of an export names."""
 
     name: str
     columns: Mapping[str, str]
@@ -47,6 +50,7 @@ class ExportTable:
     count: RowCount
     trec: Callable[[], Iterator[str]] | None = None
     trec_suffix: str = "run"
+    subject: Model | None = None
 
     @property
     def formats(self) -> list[str]:

@@ -32,6 +32,7 @@ def stage_table(stage: Stage) -> ExportTable:
         rows=lambda: _rows(stage),
         count=RowCount(results_of(stage).aggregate(kept=Sum("kept"))["kept"] or 0),
         trec=lambda: trec_lines(stage),
+        subject=stage.job,
     )
 
 

@@ -57,6 +57,7 @@ def set_table(uploaded: UploadedSet, *, search: str = "") -> ExportTable:
         ),
         count=rows_count(found) if search else RowCount(uploaded.counts.get("kept", 0)),
         trec=(lambda: lines(_by_position(found))) if lines else None,
+        subject=uploaded,
         trec_suffix="qrels" if isinstance(uploaded, JudgementSet) else "run",
     )
 

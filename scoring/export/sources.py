@@ -26,6 +26,7 @@ class Source:
     title: str
     scope: Scope
     opened: Callable[[Principal, Parameters], ExportTable]
+    verb: str = "table.exported"  # of the record that it was exported
 
 
 def results_table(principal: Principal, parameters: Parameters) -> ExportTable:
@@ -40,7 +41,7 @@ def results_table(principal: Principal, parameters: Parameters) -> ExportTable:
 
 SOURCES: Final = {
     "jobs": Source("Jobs", Scope.JOBS, jobs_table),
-    "results": Source("Rankings of a job", Scope.JOBS, results_table),
+    "results": Source("Rankings of a job", Scope.JOBS, results_table, "job.exported"),
     "documents": Source("Documents of a set", Scope.JOBS, table_of(DocumentSet)),
     "queries": Source("Queries of a set", Scope.JOBS, table_of(QuerySet)),
     "judgements": Source("Judgements of a set", Scope.JOBS, table_of(JudgementSet)),

@@ -27,7 +27,7 @@ from assay.errors import AssayError
 from assay.uploads import room_for_uploads
 from audit.services import audit_record
 from scoring.export.formats import file_name, format_check, table_parts
-from scoring.export.sources import export_table
+from scoring.export.sources import SOURCES, export_table
 from scoring.models import Export, Job
 from scoring.models.base import TextSet
 from scoring.services.transitions import RECONCILER, transition, transition_record
@@ -71,7 +71,7 @@ def export_ask(*, principal: Principal, table: str, file_format: str, parameters
         export.save(force_insert=True)
         transition_record(export, "", ExportState.WAITING, actor=principal.label, reason="asked").save()
         detail = {"table": table, "format": file_format}
-        audit_record(verb="table.exported", principal=principal, target=export, detail=detail)
+        audit_record(verb=SOURCES[table].verb, principal=principal, target=opened.subject or export, detail=detail)
     return export
 
 

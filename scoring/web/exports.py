@@ -106,7 +106,7 @@ class ExportView(PrincipalMixin, View):
         if opened.count.rows > settings.EXPORT_ROWS:
             raise AssayError("too_many_rows", _too_many(opened), status=409)
         audit_record(
-            verb="table.exported", principal=self.principal, team=self.principal.team,
+            verb=SOURCES[table].verb, principal=self.principal, target=opened.subject,
             detail={"table": table, "format": name},
         )  # fmt: skip
         place = {"Content-Disposition": f'attachment; filename="{file_name(opened, name)}"'}

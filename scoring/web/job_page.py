@@ -1,4 +1,4 @@
-"""One job: progress, results, evaluation, details, export."""
+"""One job: progress, results, evaluation, details."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any, ClassVar
 
 from django.core.paginator import Paginator
 from django.db.models import Sum
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from audit.services import audit_record
-from scoring.export.formats import file_name, format_check, table_parts
-from scoring.export.results import stage_table
 from scoring.models import Job, Query, Stage
 from scoring.selectors.counting import RowCount
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
@@ -221,19 +218,6 @@ class JobProgressView(PrincipalMixin, View):
         page = job_page(job, job.last_stage)
         context = {"page": page, "polled": True, **_details(page, request.GET)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
-
-
-class JobExportView(PrincipalMixin, View):
-    required_scope: ClassVar[str] = Scope.JOBS
-
-    def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
-        job = job_or_404(self, pk)
-        table = stage_table(stage_or_404(request, job))
-        chosen = format_check(table, export_format)
-        audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
-        response = StreamingHttpResponse(table_parts(table, export_format), content_type=chosen.content_type)
-        response["Content-Disposition"] = f'attachment; filename="{file_name(table, export_format)}"'
-        return response
 
 
 def _details(page: JobPage, query: QueryDict) -> dict[str, Any]:

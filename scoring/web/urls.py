@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from django.urls import path, re_path, register_converter
+from django.urls import path, register_converter
 
 from scoring.web import (
     audit_log,
@@ -56,11 +56,6 @@ urlpatterns = [
     path("jobs/<uuid:pk>/change/", job_actions.JobChangeView.as_view(), name="job_change"),
     path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
-    re_path(
-        r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|parquet|trec)/$",
-        job_page.JobExportView.as_view(),
-        name="job_export",
-    ),
     path("try/", playground.TryView.as_view(), name="try"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),

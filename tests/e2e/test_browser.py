@@ -85,6 +85,7 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     expect(page.locator("tbody tr", has_text="q2")).to_contain_text("1.0000")
 
     with page.expect_download() as download:
+        page.locator("summary", has_text="Export").click()
         page.get_by_role("link", name="CSV").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()))
     assert len(rows) == 12
