@@ -186,9 +186,10 @@ def _step(export: Export, stopped: Callable[[], bool]) -> None:
 
 def _end(export: Export, to: ExportState, *, reason: str, **fields: Any) -> bool:
     ours = Q(lease_token=export.lease_token)
-    done = {"rows_done": export.rows_done} if to == ExportState.DONE else {}
-    released = {"lease_token": None, "lease_expires_at": None}
-    return transition(export, to, actor=RECONCILER, reason=reason, where=ours, **released, **done, **fields)
+    fields |= {"lease_token": None, "lease_expires_at": None}
+    if to == ExportState.DONE:
+        fields["rows_done"] = export.rows_done
+    return transition(export, to, actor=RECONCILER, reason=reason, where=ours, **fields)
 
 
 def _leased(export: Export) -> Any:

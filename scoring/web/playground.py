@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from django.contrib import messages
@@ -123,17 +123,17 @@ class TryView(PrincipalMixin, FormView[PlaygroundForm]):
         answers: list[ModelAnswer] = []
         for model in fields["model"]:
             call = (model, fields["query"], fields["documents"], options)
-            calls = {"curl": curl(*call, server=server), "python": python(*call, server=server)}
+            shown = ModelAnswer(model, curl(*call, server=server), python(*call, server=server))
             try:
                 answer = self._asked(*call)
             except AssayError as refusal:
-                answers.append(ModelAnswer(model, **calls, refusal=refusal.message))
+                answers.append(replace(shown, refusal=refusal.message))
                 if refusal.code == LEFT:
                     break  # nobody reads the others
                 continue
             first = next((each for each in answers if each.answer), None)
             before = {row.item.index: row.rank for row in first.rows} if first else {}
-            answers.append(ModelAnswer(model, **calls, answer=answer, rows=answer_rows(answer, call[2], before)))
+            answers.append(replace(shown, answer=answer, rows=answer_rows(answer, fields["documents"], before)))
         return answers
 
     def _asked(self, model: ScoringModel, query: str, documents: list[str], options: dict[str, Any]) -> ScoringAnswer:
