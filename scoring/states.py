@@ -160,6 +160,19 @@ class ErrandState(TextChoices):
         return self in (ErrandState.DONE, ErrandState.FAILED)
 
 
+class ExportState(TextChoices):
+    """Of a file that is made in the background."""
+
+    WAITING = "waiting"
+    RUNNING = "running", "being made"
+    DONE = "done", "ready"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (ExportState.DONE, ExportState.FAILED)
+
+
 class DeliveryState(TextChoices):
     """Of a message to a webhook; failed: given up."""
 
@@ -311,6 +324,10 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     ErrandState: {
         ErrandState.WAITING: frozenset({ErrandState.RUNNING, ErrandState.FAILED}),
         ErrandState.RUNNING: frozenset({ErrandState.DONE, ErrandState.FAILED}),
+    },
+    ExportState: {
+        ExportState.WAITING: frozenset({ExportState.RUNNING}),
+        ExportState.RUNNING: frozenset({ExportState.DONE, ExportState.FAILED, ExportState.WAITING}),
     },
     DeliveryState: {
         DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),

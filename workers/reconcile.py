@@ -20,6 +20,7 @@ from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
 from scoring.services.errands import errands_reclaim
+from scoring.services.exports import exports_expire, exports_reclaim
 from scoring.services.finalize import jobs_advance
 from scoring.services.history import samples_take
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
@@ -89,6 +90,8 @@ class Reconciler:
         jobs_advance()
         queues_sweep()
         retention_apply()
+        exports_reclaim()
+        exports_expire()
         self._sweep_uploads()
         self._roll_usage_up()
         self._take_samples()

@@ -62,7 +62,8 @@ def import_of_a_bad_file(page: Page) -> None:
 
 def answered(page: Page) -> None:
     page.goto("/try/?example")
-    page.get_by_label("Model").select_option("minilm-late")
+    for name in ("minilm —", "minilm-late —"):
+        page.get_by_role("group", name="Models").get_by_label(name).check()
     page.get_by_role("button", name="Rank").click()
     expect(page.locator(".hit").first).to_be_visible()
 
@@ -75,6 +76,7 @@ PAGES: Final[dict[str, Open]] = {
     "job-details": first_of("/jobs/", tab="details/"),
     "job-evaluation": first_of("/jobs/", tab="evaluation/"),
     "try": answered,
+    "exports": at("/exports/"),
     "requests": at("/score-requests/"),
     "request": first_of("/score-requests/"),
     "document-sets": at("/document-sets/"),

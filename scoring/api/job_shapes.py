@@ -25,7 +25,7 @@ from scoring.api.job_stages import (
     StageSerializer,
 )
 from scoring.api.openapi import REFUSALS, ErrorSerializer, state_field
-from scoring.export.results import EXPORTS
+from scoring.export.formats import FORMATS
 from scoring.models import Job, QueryResult
 from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.selectors.jobs import PreviousRanks, RankedDocument, job_progress
@@ -179,7 +179,7 @@ class QueryResultSerializer(serializers.Serializer[Any]):
 
 
 class ExportQuerySerializer(StageQuerySerializer):
-    format = serializers.ChoiceField(list(EXPORTS))
+    format = serializers.ChoiceField(list(FORMATS))
 
 
 class EvaluationQuerySerializer(StageQuerySerializer):

@@ -21,7 +21,8 @@ from scoring.api.job_stages import named_as_given, plans_of
 from scoring.api.openapi import BODY, LISTED, READ, operation
 from scoring.api.resources import Pagination, query_of, team_set
 from scoring.api.synchronous import validated
-from scoring.export.results import EXPORTS, export_of
+from scoring.export.formats import FORMATS, file_name, table_parts
+from scoring.export.results import stage_table
 from scoring.filters import JobFilter
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
@@ -129,7 +130,7 @@ class JobViewSet(JobControlViewSet):
         summary="Download all rankings as a file",
         description="CSV for spreadsheets (no cell is a formula), JSON lines, Parquet or a TREC run.",
         parameters=[shapes.ExportQuerySerializer],
-        responses={(200, content_type.partition(";")[0]): OpenApiTypes.STR for _, content_type, _ in EXPORTS.values()}
+        responses={(200, each.content_type.partition(";")[0]): OpenApiTypes.STR for each in FORMATS.values()}
         | shapes.refusals(*READ, 404, 409, 422),
         examples=[shapes.RUN_EXAMPLE],
     )
@@ -139,11 +140,10 @@ class JobViewSet(JobControlViewSet):
         if not JobState(job.state).is_final:
             message = f"Job '{job.name}' is {job.get_state_display()}; its results can be exported when it has ended."
             raise AssayError("job_not_ended", message, status=409)
-        stage = job_stage(job, query.get("stage"))
-        parts, content_type, file_name = export_of(stage, query["format"])
-        audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": query["format"]})
-        place = {"Content-Disposition": f'attachment; filename="{file_name}"'}
-        return StreamingHttpResponse(parts, content_type=content_type, headers=place)
+        table, name = stage_table(job_stage(job, query.get("stage"))), query["format"]
+        audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": name})
+        place = {"Content-Disposition": f'attachment; filename="{file_name(table, name)}"'}
+        return StreamingHttpResponse(table_parts(table, name), content_type=FORMATS[name].content_type, headers=place)
 
     @operation(
         "Measure a job against judgements",

@@ -11,6 +11,7 @@ from scoring.api.batches import BatchCancelView, BatchListView, BatchView
 from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
@@ -44,6 +45,7 @@ router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
 router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("exports", ExportViewSet, "api-export")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")
 

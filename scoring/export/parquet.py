@@ -1,4 +1,4 @@
-"""Rankings as Parquet: typed columns, written out row group by row group."""
+"""Tables as Parquet: typed columns, written out row group by row group."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import Any, Final
 ROWS_PER_GROUP: Final = 10_000  # held in memory together with their texts
 
 
-def parquet_parts(rows: Iterator[Mapping[str, Any]]) -> Iterator[bytes]:
-    """The bytes of one Parquet file, as they come into being. ``rank`` is int32, the scores float32 with null for none,
-    all else text. Every score is exactly the stored one."""
+def parquet_parts(rows: Iterator[Mapping[str, Any]], columns: Mapping[str, str]) -> Iterator[bytes]:
+    """The bytes of one Parquet file, as they come into being. ``columns``: the type of each, by pyarrow's name, or
+    "moment"; null stands for none. Of a float32 column every value is exactly the stored one."""
     import pyarrow  # 40 MB of memory that only a process which exports Parquet needs
     from pyarrow import parquet
 
-    text, score = pyarrow.string(), pyarrow.float32()
-    types = {
-        "query_id": text, "query": text, "rank": pyarrow.int32(), "document_id": text, "title": text,
-        "score": score, "raw_score": score, "status": text, "text": text, "backend": text,
-    }  # fmt: skip
+    moment = pyarrow.timestamp("us", tz="UTC")
+    types = {name: moment if kind == "moment" else pyarrow.type_for_alias(kind) for name, kind in columns.items()}
     schema = pyarrow.schema(list(types.items()))
     written = io.BytesIO()
     sink = pyarrow.output_stream(_Appended(written))

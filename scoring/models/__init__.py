@@ -5,11 +5,13 @@ from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.errand import Errand, ErrandKind
+from scoring.models.export import Export
 from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
+from scoring.models.playground_example import PlaygroundExample
 from scoring.models.query_set import Query, QuerySet
 from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
@@ -34,6 +36,7 @@ __all__ = [
     "DocumentSet",
     "Errand",
     "ErrandKind",
+    "Export",
     "ImportPreset",
     "Job",
     "JobLimit",
@@ -41,6 +44,7 @@ __all__ = [
     "JudgementSet",
     "ModelSample",
     "Placement",
+    "PlaygroundExample",
     "Query",
     "QueryResult",
     "QuerySet",

@@ -22,6 +22,7 @@ from scoring.models import Chunk, DocumentSet, Job, QuerySet, ScoreRequest
 from scoring.models.base import TextSet
 from scoring.models.chunk import BLOBS
 from scoring.selectors.sets import set_jobs, set_rows
+from scoring.services.exports import exports_forget
 from scoring.states import ChunkState
 
 BATCH: Final = 5_000
@@ -90,6 +91,7 @@ def _request(uploaded: TextSet, principal: Principal | None) -> bool:
         if _open_jobs(locked):
             return False
         type(locked).objects.filter(pk=locked.pk).update(texts_delete_requested_at=Now())
+        exports_forget(locked)
         verb = f"{str(locked._meta.verbose_name).replace(' ', '_')}.texts_deleted"
         detail = {"why": "on demand" if principal else f"older than {settings.TEXT_KEEP_DAYS} days"}
         audit_record(verb=verb, principal=principal, team=locked.team, target=locked, detail=detail)

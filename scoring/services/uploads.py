@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from django.conf import settings
 from django.core.files.base import File
@@ -18,11 +18,18 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.token_form import tokens_hidden
 from assay.uploads import room_for_uploads
-from scoring.models import BatchFile, Upload
+from scoring.models import BatchFile, Export, Upload
 from scoring.models.base import UploadedSet
 from scoring.models.batch_file import BATCH_FOLDER
+from scoring.models.export import EXPORT_FOLDER
 from scoring.models.upload import UPLOAD_FOLDER
 from scoring.services.imports import file_checksum, import_kind, set_of_file
+
+FOLDERS: Final[tuple[tuple[type[Upload | BatchFile | Export], str], ...]] = (
+    (Upload, UPLOAD_FOLDER),
+    (BatchFile, BATCH_FOLDER),
+    (Export, EXPORT_FOLDER),
+)
 
 
 def upload_stage(*, principal: Principal, kind_name: str, file: UploadedFile) -> Upload:
@@ -95,12 +102,10 @@ def uploads_sweep() -> int:
     forgotten = list(Upload.objects.filter(created_at__lt=before))
     for upload in forgotten:
         upload_discard(upload=upload)
-    return len(forgotten) + sum(
-        _sweep_orphans(table, folder, before) for table, folder in ((Upload, UPLOAD_FOLDER), (BatchFile, BATCH_FOLDER))
-    )
+    return len(forgotten) + sum(_sweep_orphans(table, folder, before) for table, folder in FOLDERS)
 
 
-def _sweep_orphans(table: type[Upload | BatchFile], folder: str, before: datetime) -> int:
+def _sweep_orphans(table: type[Upload | BatchFile | Export], folder: str, before: datetime) -> int:
     """Delete stored files without a row, older than ``before``: younger ones may be about to get theirs."""
     storage: Storage = table._meta.get_field("file").storage
     try:

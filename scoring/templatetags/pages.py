@@ -19,7 +19,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
-from scoring.states import ItemStatus, JobState, ModelState, PlacementState, SetState, WorkerState
+from scoring.states import ExportState, ItemStatus, JobState, ModelState, PlacementState, SetState, WorkerState
 from scoring.web.navigation import Group, navigation_for
 
 register = template.Library()
@@ -60,6 +60,10 @@ TONES: dict[str, str] = {
     PlacementState.UPDATING: "live",
     PlacementState.UNKNOWN: "bad",
     PlacementState.UNLOADED: "",
+    ExportState.WAITING: "wait",
+    ExportState.RUNNING: "live",
+    ExportState.DONE: "ok",
+    ExportState.FAILED: "bad",
     ItemStatus.OK: "ok",
     ItemStatus.TRUNCATED: "warn",
     ItemStatus.EMPTY: "wait",

@@ -8,14 +8,16 @@ from accounts.scopes import Scope
 from audit.models import AuditEvent
 from scoring.filters import AuditEventFilter
 from scoring.web.admin_tables import AuditTable
+from scoring.web.exports import ExportsMixin
 from scoring.web.filtered import FilteredListView
 
 SHOWN: tuple[str, ...] = ("actor", "verb", "target_id", "at_or_after", "before")
 
 
-class AuditLogView(FilteredListView):
+class AuditLogView(ExportsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.ADMIN
     table_class = AuditTable
+    export_source = "audit-events"
     filterset_class = AuditEventFilter
     template_name = "audit/list.html"
     paginate_by = 50

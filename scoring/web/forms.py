@@ -14,9 +14,8 @@ from django.template.defaultfilters import filesizeformat
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
-from scoring.models import JudgementSet, ScoringModel
+from scoring.models import JudgementSet
 from scoring.models.base import TextSet, UploadedSet
-from scoring.selectors.models import rerankers_served
 from scoring.states import SetState
 
 TYPED_CHARACTERS: Final = 200_000
@@ -83,26 +82,6 @@ class EvaluationForm(forms.Form):
     def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["judgement_set"].queryset = ready_sets(JudgementSet, principal)  # type: ignore[attr-defined]
-
-
-class TryForm(forms.Form):
-    model = forms.ModelChoiceField(ScoringModel.objects.none(), to_field_name="name", empty_label="Choose a model")
-    query = forms.CharField(strip=False, widget=forms.Textarea(attrs={"rows": 2}))
-    documents = forms.CharField(
-        strip=False,
-        widget=forms.Textarea(attrs={"rows": 8}),
-        help_text="One per line.",
-    )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["model"].queryset = rerankers_served()  # type: ignore[attr-defined]
-
-    def clean_documents(self) -> list[str]:
-        lines = [line for line in self.cleaned_data["documents"].splitlines() if line.strip()]
-        if not lines:
-            raise forms.ValidationError("Give at least one document.")
-        return lines
 
 
 def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:

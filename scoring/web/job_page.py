@@ -1,4 +1,4 @@
-"""One job: progress, results, evaluation, details, export."""
+"""One job: progress, results, evaluation, details."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, ClassVar
 
 from django.core.paginator import Paginator
 from django.db.models import Sum
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from audit.services import audit_record
-from scoring.export.results import export_of
 from scoring.models import Job, Query, Stage
+from scoring.selectors.counting import RowCount
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
 from scoring.selectors.texts import texts_shown
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
+from scoring.web.exports import Choice, export_choices
 from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
 from scoring.web.job_actions import JobChangeForm, change_form
@@ -87,6 +87,12 @@ class JobPage:
     @property
     def change_form(self) -> JobChangeForm:
         return change_form(self.job)
+
+    @property
+    def exports(self) -> list[Choice]:
+        """Each row is a document in a query's ranking."""
+        parameters = {"job": self.job.pk, "stage": self.stage.index}
+        return export_choices("results", parameters=parameters, count=RowCount(self.kept), trec="TREC run")
 
     @property
     def measurable(self) -> bool:
@@ -212,18 +218,6 @@ class JobProgressView(PrincipalMixin, View):
         page = job_page(job, job.last_stage)
         context = {"page": page, "polled": True, **_details(page, request.GET)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
-
-
-class JobExportView(PrincipalMixin, View):
-    required_scope: ClassVar[str] = Scope.JOBS
-
-    def get(self, request: HttpRequest, pk: Any, export_format: str) -> StreamingHttpResponse:
-        job = job_or_404(self, pk)
-        parts, content_type, file_name = export_of(stage_or_404(request, job), export_format)
-        audit_record(verb="job.exported", principal=self.principal, target=job, detail={"format": export_format})
-        response = StreamingHttpResponse(parts, content_type=content_type)
-        response["Content-Disposition"] = f'attachment; filename="{file_name}"'
-        return response
 
 
 def _details(page: JobPage, query: QueryDict) -> dict[str, Any]:

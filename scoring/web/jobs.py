@@ -12,6 +12,7 @@ from scoring.filters import JobFilter
 from scoring.models import Job
 from scoring.selectors.jobs import jobs_of
 from scoring.web.columns import ColumnsMixin
+from scoring.web.exports import ExportsMixin
 from scoring.web.filtered import FilteredListView
 
 
@@ -22,9 +23,10 @@ def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     return job
 
 
-class JobListView(ColumnsMixin, FilteredListView):
+class JobListView(ExportsMixin, ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_name = "jobs"
+    export_source = "jobs"
     filterset_class = JobFilter
     template_name = "jobs/list.html"
 

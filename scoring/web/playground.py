@@ -1,80 +1,204 @@
-"""“Try it”: a query, a few documents, a model, and the answer with the call that gets it."""
+"""“Try it”: a query, a few documents, one or more models; their answers side by side, with the calls that get them."""
 
 from __future__ import annotations
 
-import json
-import shlex
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
-from django.views.generic import FormView
+from django.urls import reverse
+from django.views.generic import FormView, View
 
 from accounts.scopes import Scope
 from assay.callers import caller_of
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from scoring.models import ScoringModel
-from scoring.models.scoring_model import ModelKind
-from scoring.selectors.models import models_served
+from scoring.models import PlaygroundExample, ScoringModel
+from scoring.payloads import SyncOptions
+from scoring.services.playground import example_delete, example_save
 from scoring.services.scoring import ScoredItem, ScoringAnswer, scoring_run
-from scoring.web.forms import TryForm
+from scoring.web.actions import ActionView
+from scoring.web.playground_calls import curl, options_taken, python
+from scoring.web.playground_form import (
+    SAMPLE,
+    PlaygroundForm,
+    default_models,
+    example_initial,
+    request_initial,
+    request_of,
+)
 
 ENDPOINT = "page /try/"
-EXAMPLE = {
-    "query": "How do I get limescale out of my kettle?",
-    "documents": "\n".join(
-        [
-            "Fill the kettle half with water, stir in two spoonfuls of citric acid and let it stand for half an hour.",
-            "A kettle of fish was a Scottish picnic: salmon, boiled in the river's own water.",
-            "Vinegar takes the lime off taps and shower heads; wrap them in a soaked cloth over night.",
-            "Water boils at a lower temperature the higher up the mountain you are.",
-        ]
-    ),
-}
+EXAMPLES_SHOWN = 20
+LEFT = "client_left"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """``labels``: (label, probability) of a generative model."""
+    """``labels``: (label, probability) of a generative model. ``before``: its rank by the first model."""
 
     rank: int
     item: ScoredItem
     text: str
     labels: list[tuple[str, float | None]]
+    before: int | None
+
+    @property
+    def change(self) -> int:
+        """By how many ranks it is higher than by the first model; lower: below 0."""
+        return self.before - self.rank if self.before else 0
+
+    @property
+    def moved(self) -> int:
+        return abs(self.change)
 
 
-class TryView(PrincipalMixin, FormView[TryForm]):
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """Of one model: its ranking, or why there is none; and the calls that get the same."""
+
+    model: ScoringModel
+    curl: str
+    python: str
+    answer: ScoringAnswer | None = None
+    rows: list[AnswerRow] = field(default_factory=list)
+    refusal: str = ""
+
+    @property
+    def cut(self) -> int:
+        """Tokens that did not fit, over all documents."""
+        return sum(row.item.truncated_tokens for row in self.rows)
+
+
+class TryView(PrincipalMixin, FormView[PlaygroundForm]):
     required_scope: ClassVar[str] = Scope.SCORE
-    form_class = TryForm
+    form_class = PlaygroundForm
     waits_for_model: ClassVar[bool] = True
     template_name = "try/try.html"
 
     def get_initial(self) -> dict[str, Any]:
-        default = models_served().filter(is_default=True, kind=ModelKind.LATE_INTERACTION).first()
-        model = self.request.GET.get("model") or (default.name if default else None)
-        return {"model": model, **(EXAMPLE if "example" in self.request.GET else {})}
+        given = self.request.GET
+        initial = {"model": given.getlist("model") or default_models()}
+        if example := self.example():
+            return example_initial(example)
+        if "request" in given:
+            filled, self.note = self._kept(given["request"])
+            return initial | filled
+        return initial | (SAMPLE if "example" in given else {})
 
-    def form_valid(self, form: TryForm) -> HttpResponse:
-        model, query, documents = (form.cleaned_data[name] for name in ("model", "query", "documents"))
-        context: dict[str, Any] = {"form": form, "curl": curl(self.request, model, query, documents)}
-        try:
-            answer = scoring_run(
-                principal=self.principal,
-                endpoint=ENDPOINT,
-                model=model,
-                queries=[query],
-                documents=documents,
-                caller=caller_of(self.request),
-            )
-            context |= {"answer": answer, "rows": answer_rows(answer, documents)}
-        except AssayError as refusal:
-            context["refusal"] = refusal.message
+    def example(self) -> PlaygroundExample | None:
+        """The saved one that the address names, to be seen or copied."""
+        short_id = self.kwargs.get("short_id") or self.request.GET.get("copy")
+        return example_or_404(self, short_id) if short_id else None
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        examples = PlaygroundExample.objects.for_team(self.principal.team).select_related("created_by")
+        context["example"] = self.example() if "short_id" in self.kwargs else None
+        context["examples"] = examples.defer("documents", "query")[:EXAMPLES_SHOWN]
+        context["note"] = getattr(self, "note", "")
+        return context
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        self.example()  # nothing is asked at an address that is not there
+        return super().post(request, *args, **kwargs)
+
+    def form_valid(self, form: PlaygroundForm) -> HttpResponse:
+        context: dict[str, Any] = {"form": form, "answers": self._answers(form)}
         return render(self.request, self.template_name, self.get_context_data(**context))
 
+    def _kept(self, given: str) -> tuple[dict[str, Any], str]:
+        row = request_of(self.principal, given) if is_uuid(given) else None
+        if row is None:
+            raise Http404
+        return request_initial(row)
 
-def answer_rows(answer: ScoringAnswer, documents: list[str]) -> list[AnswerRow]:
+    def _answers(self, form: PlaygroundForm) -> list[ModelAnswer]:
+        """One model after the other; ranks are compared with those of the first that answered."""
+        fields, options = form.cleaned_data, form.given_options()
+        server = self.request.build_absolute_uri("/").rstrip("/")
+        answers: list[ModelAnswer] = []
+        for model in fields["model"]:
+            call = (model, fields["query"], fields["documents"], options)
+            shown = ModelAnswer(model, curl(*call, server=server), python(*call, server=server))
+            try:
+                answer = self._asked(*call)
+            except AssayError as refusal:
+                answers.append(replace(shown, refusal=refusal.message))
+                if refusal.code == LEFT:
+                    break  # nobody reads the others
+                continue
+            first = next((each for each in answers if each.answer), None)
+            before = {row.item.index: row.rank for row in first.rows} if first else {}
+            answers.append(replace(shown, answer=answer, rows=answer_rows(answer, fields["documents"], before)))
+        return answers
+
+    def _asked(self, model: ScoringModel, query: str, documents: list[str], options: dict[str, Any]) -> ScoringAnswer:
+        return scoring_run(
+            principal=self.principal,
+            endpoint=ENDPOINT,
+            model=model,
+            queries=[query],
+            documents=documents,
+            options=SyncOptions(**options_taken(model, options)),
+            caller=caller_of(self.request),
+        )
+
+
+class ExampleSaveView(PrincipalMixin, View):
+    """Keeps what an answer was of."""
+
+    required_scope: ClassVar[str] = Scope.SCORE
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = PlaygroundForm(request.POST)
+        if not form.is_valid():
+            messages.error(request, f"It was not saved. {form.errors.as_text()}")
+            return HttpResponseRedirect(reverse("web:try"))
+        fields = form.cleaned_data
+        example = example_save(
+            principal=self.principal,
+            title=request.POST.get("title", "")[:120],
+            models=fields["model"],
+            query=fields["query"],
+            documents=fields["documents"],
+            options=form.given_options(),
+        )
+        messages.success(request, "Saved. Everybody in your team can open this address.")
+        return HttpResponseRedirect(reverse("web:example", args=[example.short_id]))
+
+
+class ExampleDeleteView(ActionView):
+    required_scope: ClassVar[str] = Scope.SCORE
+
+    def act(self) -> str:
+        example = example_or_404(self, self.kwargs["short_id"])
+        example_delete(principal=self.principal, example=example)
+        return f"The example “{example.title}” is deleted."
+
+    def after(self) -> str:
+        return reverse("web:try")
+
+
+def example_or_404(view: PrincipalMixin, short_id: str) -> PlaygroundExample:
+    example = PlaygroundExample.objects.for_team(view.principal.team).filter(short_id=short_id).first()
+    if example is None:
+        raise Http404
+    return example
+
+
+def is_uuid(given: str) -> bool:
+    try:
+        uuid.UUID(given)
+    except ValueError:
+        return False
+    return True
+
+
+def answer_rows(answer: ScoringAnswer, documents: list[str], before: dict[int, int]) -> list[AnswerRow]:
     labels = answer.reply.labels
     return [
         AnswerRow(
@@ -82,21 +206,7 @@ def answer_rows(answer: ScoringAnswer, documents: list[str]) -> list[AnswerRow]:
             item,
             documents[item.index],
             list(zip(labels.labels, labels.probabilities[item.index], strict=True)) if labels else [],
+            before.get(item.index),
         )
         for rank, item in enumerate(answer.ranked(), start=1)
     ]
-
-
-def curl(request: HttpRequest, model: ScoringModel, query: str, documents: list[str]) -> str:
-    """The same call over HTTP; the token is the caller's own."""
-    generative = model.kind == ModelKind.GENERATIVE
-    url = request.build_absolute_uri("/generative_scoring" if generative else "/rerank")
-    body = {"model": model.name, "query": query, "items" if generative else "documents": documents}
-    return " \\\n  ".join(
-        [
-            f"curl {url}",
-            '-H "Authorization: Bearer $ASSAY_TOKEN"',
-            "-H 'Content-Type: application/json'",
-            f"-d {shlex.quote(json.dumps(body, ensure_ascii=False, indent=2))}",
-        ]
-    )

@@ -13,6 +13,7 @@ from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
 from scoring.web.columns import ColumnsMixin
+from scoring.web.exports import ExportsMixin
 from scoring.web.filtered import FilteredListView
 
 
@@ -28,9 +29,10 @@ class ResultRow:
     document: str | None
 
 
-class ScoreRequestListView(ColumnsMixin, FilteredListView):
+class ScoreRequestListView(ExportsMixin, ColumnsMixin, FilteredListView):
     required_scope: ClassVar[str] = Scope.SCORE
     table_name = "score-requests"
+    export_source = "score-requests"
     filterset_class = ScoreRequestFilter
     template_name = "requests/list.html"
 

@@ -25,6 +25,7 @@ class SetKind:
     hint: str
     example: str
     columns: tuple[str, ...] = ()
+    trec: str = ""  # what its rows are called as a TREC file
 
     @property
     def has_texts(self) -> bool:
@@ -82,6 +83,7 @@ SET_KINDS: Final = {
             "One row per judgement: query id, document id and grade, as a table or as a TREC qrels file.",
             "q01 0 d07 2\nq01 0 d54 0",
             columns=("query_id", "document_id", "grade"),
+            trec="TREC qrels",
         ),
         SetKind(
             "run-sets",
@@ -95,6 +97,7 @@ SET_KINDS: Final = {
             "One row per query and document: their ids, and a rank, a score or both, as a table or as a TREC run file.",
             "q01 Q0 d07 1 12.5 bm25\nq01 Q0 d54 2 11.9 bm25",
             columns=("query_id", "document_id", "rank", "score"),
+            trec="TREC run",
         ),
     )
 }

@@ -13,11 +13,13 @@ from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.lengths import length_labels
 from scoring.models.base import TextSet, UploadedSet
+from scoring.selectors.counting import RowCount
 from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
 from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.columns import ColumnsMixin
+from scoring.web.exports import Choice, export_choices
 from scoring.web.figures import Histogram, histogram
 from scoring.web.filtered import FilteredListView
 from scoring.web.paging import LongPaginator, PositionPaginator
@@ -83,6 +85,7 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
             kind=kind,
             search=search,
             page=page,
+            exports=self._exports(kind, search, page.paginator),
             lengths=lengths_of(self.object),
             versions=set_versions(self.object),
             table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
@@ -91,6 +94,11 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
             roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},
             **kwargs,
         )
+
+    def _exports(self, kind: SetKind, search: str, paginator: Any) -> list[Choice]:
+        parameters = {"set": self.object.pk} | ({"search": search} if search else {})
+        counted: RowCount = paginator.counted
+        return export_choices(kind.import_name, parameters=parameters, count=counted, trec=kind.trec)
 
 
 class SetDeleteView(ActionView):

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from django.urls import path, re_path, register_converter
+from django.urls import path, register_converter
 
 from scoring.web import (
     audit_log,
     columns,
     components,
+    exports,
     home,
     installation,
     job_actions,
@@ -37,6 +38,10 @@ urlpatterns = [
     path("samples/", home.SamplesView.as_view(), name="samples"),
     path("components/", components.ComponentsView.as_view(), name="components"),
     path("columns/<slug:table>/", columns.ColumnsView.as_view(), name="columns"),
+    path("exports/", exports.ExportListView.as_view(), name="export_list"),
+    path("exports/<uuid:pk>/file/", exports.ExportFileView.as_view(), name="export_file"),
+    path("exports/<uuid:pk>/delete/", exports.ExportDeleteView.as_view(), name="export_delete"),
+    path("export/<slug:table>/", exports.ExportView.as_view(), name="export"),
     path("jobs/", jobs.JobListView.as_view(), name="job_list"),
     path("jobs/new/", job_new.JobNewView.as_view(), name="job_new"),
     path("jobs/new/size/", job_new.JobSizeView.as_view(), name="job_size"),
@@ -51,12 +56,10 @@ urlpatterns = [
     path("jobs/<uuid:pk>/change/", job_actions.JobChangeView.as_view(), name="job_change"),
     path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
-    re_path(
-        r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|parquet|trec)/$",
-        job_page.JobExportView.as_view(),
-        name="job_export",
-    ),
     path("try/", playground.TryView.as_view(), name="try"),
+    path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
+    path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),
+    path("try/<slug:short_id>/delete/", playground.ExampleDeleteView.as_view(), name="example_delete"),
     path("score-requests/", score_requests.ScoreRequestListView.as_view(), name="score_request_list"),
     path("score-requests/<uuid:pk>/", score_requests.ScoreRequestDetailView.as_view(), name="score_request_detail"),
     path("models/", models.ModelListView.as_view(), name="model_list"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, Final
@@ -13,9 +12,10 @@ from django.views.generic import TemplateView
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
-from scoring.export.tables import cell_safe
+from scoring.export.usage import usage_table
 from scoring.selectors.usage import ALL_TEAMS_GROUPS, FIGURES, GROUPS, usage_totals
 from scoring.web.charts import bar_chart
+from scoring.web.exports import Choice, export_choices
 
 USUAL_DAYS: Final = 30
 MOST_DAYS: Final = 366
@@ -54,8 +54,6 @@ class UsageView(PrincipalMixin, TemplateView):
         form = self._form()
         if not form.is_valid():
             return self.render_to_response(self.get_context_data(form=form), status=422)
-        if request.GET.get("format") == "csv":
-            return self._exported(form.cleaned_data)
         return self.render_to_response(self._context(form))
 
     def _form(self) -> UsageForm:
@@ -85,19 +83,10 @@ class UsageView(PrincipalMixin, TemplateView):
         return self.get_context_data(
             form=form, lines=lines, by=by, by_title=TITLES[by], totals=totals, all_teams=self._all_teams,
             chart=bar_chart([(str(day), per_day[day]) for day in days]), figure_title=TITLES[figure], days=days,
-            parameters=self.request.GET.urlencode(),
+            exports=self._exports(asked),
         )  # fmt: skip
 
-    def _exported(self, asked: dict[str, Any]) -> HttpResponse:
+    def _exports(self, asked: dict[str, Any]) -> list[Choice]:
         """Every day for itself: what the chart shows, and what it is made of."""
-        name = f"usage-{asked['first']}-{asked['last']}.csv"
-        by = asked["by"]
-        groups = ("day",) if by == "day" else ("day", by)
-        response = HttpResponse(
-            content_type="text/csv; charset=utf-8", headers={"Content-Disposition": f'attachment; filename="{name}"'}
-        )
-        table = csv.writer(response)
-        table.writerow([*groups, *FIGURES])
-        for line in self._lines(asked, *groups):
-            table.writerow([cell_safe(line[column]) for column in (*groups, *FIGURES)])
-        return response
+        parameters = {name: str(asked[name]) for name in ("first", "last", "by")}
+        return export_choices("usage", parameters=parameters, count=usage_table(self.principal, parameters).count)

@@ -85,6 +85,7 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     expect(page.locator("tbody tr", has_text="q2")).to_contain_text("1.0000")
 
     with page.expect_download() as download:
+        page.locator("summary", has_text="Export").click()
         page.get_by_role("link", name="CSV").click()
     rows = list(csv.DictReader(Path(download.value.path()).read_text(encoding="utf-8-sig").splitlines()))
     assert len(rows) == 12
@@ -128,12 +129,24 @@ def test_bad_rows_are_taken_away_and_the_new_set_is_searched(visit: Visit, file_
 def test_a_query_is_answered_at_once_with_the_call_for_it(visit: Visit) -> None:
     page = visit.page
     visit.open("/try/?example")
-    page.get_by_label("Model").select_option("minilm")
-    page.get_by_role("button", name="Rank").click()
-    expect(page.locator(".hit")).to_have_count(4, timeout=60_000)
+    page.get_by_role("group", name="Models").get_by_label("minilm —").check()
+    page.get_by_role("group", name="Models").get_by_label("minilm-late —").check()
+    # Nobody presses a button: the answers come while one types.
+    page.get_by_label("Query").press_sequentially(" Please")
+    expect(page.locator(".answers > section")).to_have_count(2, timeout=120_000)
+    expect(page.locator(".hit")).to_have_count(8)
     expect(page.locator(".hit").first).to_contain_text("citric acid")
-    expect(page.locator("#curl")).to_contain_text("/rerank")
-    page.get_by_role("link", name="As stored").click()
+    page.get_by_text("The same by curl and in Python").first.click()
+    expect(page.locator("#curl-1")).to_contain_text("kettle? Please")
+    expect(page.locator("#python-1")).to_contain_text("assay.rerank(")
+    page.get_by_label("Share this with your team as").fill("Kettles side by side")
+    page.get_by_role("button", name="Save as an example").click()
+    expect(page.get_by_role("heading", name="Kettles side by side", level=1)).to_be_visible()
+    expect(page.locator(".hit")).to_have_count(8, timeout=60_000)
+    page.get_by_role("link", name="Open a copy").click()
+    expect(page.get_by_label("Query")).to_have_value(re.compile("kettle\\? Please"))
+    expect(page.locator(".hit")).to_have_count(8, timeout=60_000)
+    page.get_by_role("link", name="As stored").first.click()
     expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()
     assert visit.complaints == []
 

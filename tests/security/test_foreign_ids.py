@@ -26,8 +26,10 @@ from audit.models import AuditEvent
 from scoring.models import (
     BatchFile,
     DocumentSet,
+    Export,
     Job,
     JudgementSet,
+    PlaygroundExample,
     QuerySet,
     RequestBatch,
     RunSet,
@@ -37,9 +39,12 @@ from scoring.models import (
     WebhookDelivery,
 )
 from scoring.services.batch_files import batch_file_store
+from scoring.services.exports import export_ask, export_claim, export_make
+from scoring.services.playground import example_save
 from scoring.services.request_batches import batch_create
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
+from scoring.states import ExportState
 from scoring.web.set_kinds import SET_KINDS
 from tests.api.schema import document
 from tests.web import factories
@@ -52,7 +57,7 @@ PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # for staff, who see all teams.
 COMMON = (
     "api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
-    "columns/", "components/",
+    "columns/", "components/", "export/",
 )  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {
@@ -67,6 +72,9 @@ OWNED = {
     "api/v1/tokens/": "token",
     "tokens/": "token",
     "api/v1/teams/": "team",
+    "api/v1/exports/": "export",
+    "exports/": "export",
+    "try/": "example",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -76,11 +84,13 @@ OWNED = {
     "<set_kind:kind>/upload/": "upload",
     "<set_kind:kind>/": "set",
 }
+# Whoever asked for it alone has it: no other token of the team (tests/web/test_exports.py).
+PRIVATE = ("api/v1/exports/",)
 SHORT = ("team", "member")  # numbers that a page may hold for other reasons
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
-    *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
+    *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch, Export, PlaygroundExample),
 )
 
 
@@ -133,9 +143,20 @@ def owned(analyst: User, team: Team) -> Owned:
     delivery = webhook_test(webhook=webhook)
     file = batch_file_store(principal=principal, file=ContentFile(b"{}\n", name="requests.jsonl"))
     batch = batch_create(principal=principal, endpoint="/v1/rerank", input_file=file, metadata=None)
+    export = export_ask(principal=principal, table="jobs", file_format="csv", parameters={})
+    claimed = export_claim()
+    assert claimed is not None and export_make(claimed) == ExportState.DONE
+    example = example_save(principal=principal, title="Ticks", models=[model], query="q", documents=["d"], options={})
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
     rows: dict[str, Model] = {
-        **{"job": job, "request": request, "upload": upload, "webhook": webhook, "delivery": delivery},
+        **{
+            "job": job,
+            "request": request,
+            "upload": upload,
+            "webhook": webhook,
+            "delivery": delivery,
+            "export": export,
+        },
         **sets,
     }
     member = Membership.objects.get(user=analyst)
@@ -146,6 +167,7 @@ def owned(analyst: User, team: Team) -> Owned:
         "token": token.public_id,
         "file": file.public_id,
         "batch": batch.public_id,
+        "example": example.short_id,
     }
     return Owned({name: row.pk for name, row in rows.items()} | public, analyst)
 
@@ -176,8 +198,9 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     assert what is not None, f"Nothing in OWNED says whose id {route.pattern} takes."
     kinds = {"set": list(SET_KINDS), "upload": ["document-sets"]}
     for kind in kinds.get(what, [what]):
-        values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
+        values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind}
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
+        values["short_id"] = values["pk"]
         values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"])}
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
@@ -197,6 +220,7 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
     before = rows_now()
     tried = 0
     for route in WITH_ID:
+        private = route.pattern.startswith(PRIVATE)
         for path in addresses(route, owned):
             query = {
                 name: str(owned.ids.get(value, value))
@@ -206,7 +230,8 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
                 answer = getattr(foreign[route.is_api], method)(path, query)
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.content[:300])
                 tried += 1
-            if "get" in route.methods and not path.endswith("csv/"):  # so that the 404 was not the address's own fault
+            # So that the 404 was not the address's own fault.
+            if "get" in route.methods and not private:
                 answer = own[route.is_api].get(path, query)
                 assert answer.status_code < 300, (path, answer.status_code, answer.content[:300])
     assert tried >= 50

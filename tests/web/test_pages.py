@@ -66,6 +66,7 @@ def common_paths() -> list[str]:
         reverse("web:job_list") + "?name=x&state=completed&sort=-name",
         reverse("web:job_new"),
         reverse("web:score_request_list"),
+        reverse("web:export_list"),
         reverse("web:try"),
         reverse("web:try") + "?example",
         reverse("web:model_list"),
@@ -117,7 +118,7 @@ def test_what_belongs_to_another_team_is_not_there(world: World, stranger: Clien
         assert stranger.get(path).status_code == 404, path
     job, documents = world.job.pk, world.documents.pk
     assert stranger.get(reverse("web:job_progress", args=[job])).status_code == 404
-    assert stranger.get(reverse("web:job_export", args=[job, "csv"])).status_code == 404
+    assert stranger.get(reverse("web:export", args=["results"]), {"job": job}).status_code == 404
     assert stranger.post(reverse("web:job_cancel", args=[job])).status_code == 404
     assert stranger.post(reverse("web:set_delete", args=["document-sets", documents])).status_code == 404
     chosen = stranger.get(reverse("web:job_size"), {"document_set": str(documents), "query_set": str(world.queries.pk)})

@@ -67,6 +67,8 @@ WORKER_RETURN_SECONDS = env.integer("WORKER_RETURN_SECONDS", 30, maximum=600)
 KEEP_REQUEST_TEXTS = env.boolean("KEEP_REQUEST_TEXTS", False)
 UPLOAD_KEEP_HOURS = env.integer("UPLOAD_KEEP_HOURS", 24, minimum=1)
 TEXT_KEEP_DAYS = env.integer("TEXT_KEEP_DAYS", 0)  # 0: for ever
+EXPORT_ROWS = env.integer("EXPORT_ROWS", 100_000, minimum=1)
+EXPORT_KEEP_HOURS = env.integer("EXPORT_KEEP_HOURS", 72, minimum=1)
 KEEP_CHUNK_SCORES_DAYS = env.integer("KEEP_CHUNK_SCORES_DAYS", 30)  # 0: for ever
 
 # --- What the platform asks of other hosts (assay.outgoing) -----------------------------------------------------------

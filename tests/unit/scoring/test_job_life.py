@@ -11,7 +11,8 @@ from ir_measures import AP, RR, R, nDCG
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.export.results import csv_lines, jsonl_lines, trec_lines
+from scoring.export.formats import csv_lines, jsonl_lines
+from scoring.export.results import stage_table, trec_lines
 from scoring.models import Chunk, Job, QueryResult, Stage, Transition, Worker
 from scoring.ranking import ScoreBlock
 from scoring.selectors.evaluation import measures_parse, stage_evaluate
@@ -165,10 +166,10 @@ def test_evaluation_equals_ir_measures_on_the_exported_run(job: Job, worker: Wor
 def test_exports(job: Job, worker: Worker) -> None:
     run_all(worker)
     jobs_advance()
-    lines = list(csv_lines(job.last_stage))
+    lines = list(csv_lines(stage_table(job.last_stage)))
     assert len(lines) == 41 and lines[0].startswith("\ufeff")
     assert lines[1] == '"q1","first",1,"d0","\'=SUM(0)",2.5,2.5,"ok","text 0","cpu"\r\n'
-    assert '"title": "=SUM(0)"' in next(iter(jsonl_lines(job.last_stage)))
+    assert '"title": "=SUM(0)"' in next(iter(jsonl_lines(stage_table(job.last_stage))))
     scores = [float(line.split()[4]) for line in trec_lines(job.last_stage)][:20]
     assert scores == sorted(set(scores), reverse=True)
 

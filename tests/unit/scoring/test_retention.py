@@ -12,7 +12,8 @@ from pytest_django import Settings
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.models import AuditEvent
-from scoring.export.results import jsonl_lines
+from scoring.export.formats import jsonl_lines
+from scoring.export.results import stage_table
 from scoring.models import (
     Chunk,
     Document,
@@ -153,7 +154,7 @@ def test_long_after_its_end_a_job_has_its_rankings_alone(
     chunk = chunk_lease(worker=worker)
     assert chunk is not None and chunk_complete(chunk=chunk, worker=worker, block=score(chunk), report={})
     jobs_advance()
-    exported = list(jsonl_lines(job.last_stage))
+    exported = list(jsonl_lines(stage_table(job.last_stage)))
     assert len(exported) == 14 and retention_apply() == 0
     Job.objects.update(finished_at=timezone.now() - timedelta(days=31), state=JobState.COMPLETED_WITH_ERRORS)
     settings.KEEP_CHUNK_SCORES_DAYS = 0
@@ -162,7 +163,7 @@ def test_long_after_its_end_a_job_has_its_rankings_alone(
     assert retention_apply() == 1 and retention_apply() == 0
     assert list(Chunk.objects.values_list(*BLOBS)) == [(b"", b"", b"", b"")]
     job.refresh_from_db()
-    assert job.scores_dropped_at is not None and list(jsonl_lines(job.last_stage)) == exported
+    assert job.scores_dropped_at is not None and list(jsonl_lines(stage_table(job.last_stage))) == exported
     with pytest.raises(AssayError, match="clone it to score everything anew") as refused:
         job_retry(principal=principal, job=job)
     assert (refused.value.code, refused.value.status) == ("scores_dropped", 409)

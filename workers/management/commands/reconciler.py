@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from assay.pulse import pulse_beat
 from assay.schema import schema_wait
 from scoring import dispatch
+from workers.exports import ExportMaker
 from workers.line_runner import LineRunner
 from workers.loop import Loop
 from workers.reconcile import TICK_SECONDS, Reconciler
@@ -18,7 +19,7 @@ from workers.webhooks import WebhookSender
 
 class Command(BaseCommand):
     help = (
-        "Take back what dead workers held, end jobs, answer request batches, tell webhooks. Any "
+        "Take back what dead workers held, end jobs, answer request batches, tell webhooks, make exports. Any "
         "number may run; of the rounds, one at a time works."
     )
 
@@ -43,10 +44,10 @@ class Command(BaseCommand):
             return True
 
         ear = Loop("wake-ups", listen, seconds=TICK_SECONDS)
-        lines, webhooks = LineRunner(), WebhookSender()
-        for each in (loop, ear, lines, webhooks):
+        lines, webhooks, exports = LineRunner(), WebhookSender(), ExportMaker()
+        for each in (loop, ear, lines, webhooks, exports):
             each.start()
         stop.wait()
         ear.stop()
-        for part in (lines, loop, webhooks):
+        for part in (lines, loop, webhooks, exports):
             part.stop(timeout=3.0)
