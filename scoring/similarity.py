@@ -19,8 +19,8 @@ ABSENT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Rankings:
-    """Ranked lists of Q queries: ``documents`` int64 [sum of lengths], one list after the other, best first, no document
-    twice in a list; ``lengths`` int64 [Q]."""
+    """Ranked lists of Q queries: ``documents`` int64 [sum of lengths], one list after the other, best first, none of
+    them twice in a list; ``lengths`` int64 [Q]."""
 
     documents: Integers
     lengths: Integers
@@ -82,7 +82,8 @@ def _ranks_in(first: Rankings, second: Rankings) -> Integers:
 
 def rank_biased_overlap(pair: Pair, p: float) -> Floats:
     """[Q] from 0 (nothing shared) to 1 (the same list), extrapolated beyond the ends of lists of any two lengths; NaN
-    where one of them is empty. ``p``: with 0.9 the first ten ranks have 86 % of the weight, with 0.5 the first two 89 %.
+    where one of them is empty. With a ``p`` of 0.9 the first ten ranks have 86 % of the weight, with 0.5 the first two
+    89 %.
     """
     short, long = np.minimum(pair.first.lengths, pair.second.lengths), np.maximum(*_lengths(pair))
     depths = int(long.max(initial=0))

@@ -48,9 +48,8 @@ def comparability(stages: Sequence[Stage]) -> Comparability:
         remarks.append(Remark("warn", text))
     limits = [_truncation(stage) for stage in stages]
     if len({limit for limit in limits if limit is not None}) > 1:
-        remarks.append(
-            Remark("warn", f"Texts are cut differently: {_each(limit or 'not at all' for limit in limits)}.")
-        )
+        cut = _each(limit or "not at all" for limit in limits)
+        remarks.append(Remark("warn", f"Texts are cut differently: {cut}."))
     partial = [stage for stage in stages if stage.statistics.get("not_scored")]
     if partial:
         counts = ", ".join(f"{stage.statistics['not_scored']:,} of {stage} ({stage.job.name})" for stage in partial)

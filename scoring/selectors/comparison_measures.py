@@ -19,6 +19,7 @@ from scoring.similarity import Pair, Rankings, kendall_tau, largest_moves, overl
 
 MAX_DEPTH: Final = 1_000  # below it no measure changes by anything that one would see
 MAX_RANKS: Final = 2_000_000  # of one stage: what is computed while somebody waits
+FEWEST_RANKS: Final = 10  # of a query, however many queries there are
 BLOCK: Final = 200_000  # ranks at once
 
 
@@ -26,9 +27,9 @@ BLOCK: Final = 200_000  # ranks at once
 class Measured:
     """``arrays`` by name, NaN where there is no number; S stages, S - 1 pairs of the baseline with another, Q queries.
 
-    ``lengths`` int32 [S, Q]; ``rbo``, ``rbo_top``, ``overlap``, ``tau`` float32 [S - 1, Q]; ``shared`` int32 [S - 1, Q];
-    ``moved`` int32 [S - 1, 3, Q]: a document's position, and its ranks; ``moved_weight`` float32 [S - 1, Q]. With
-    judgements ``values`` float64 [S, measures, Q].
+    ``lengths`` int32 [S, Q]; ``rbo``, ``rbo_top``, ``overlap``, ``tau`` float32 [S - 1, Q]; ``shared`` int32 [S - 1, Q]: in
+    both; ``moved`` int32 [S - 1, 3, Q], a document's position and its ranks in both; ``moved_weight``
+    float32 [S - 1, Q]. With judgements ``values`` float64 [S, measures, Q].
     """
 
     depth: int
@@ -60,7 +61,8 @@ def measures_of(stages: Sequence[Stage], judgements: JudgementSet | None) -> Mea
     """Raises AssayError 422 for judgements of none of the queries."""
     queries = stages[0].job.query_count
     compared = comparability(stages)
-    depth = max(min(compared.depth or MAX_DEPTH, MAX_DEPTH, MAX_RANKS // max(queries, 1)), 10)
+    affordable = max(MAX_RANKS // max(queries, 1), FEWEST_RANKS)
+    depth = min(compared.depth or MAX_DEPTH, MAX_DEPTH, affordable)
     arrays = _blank(len(stages), queries)
     step = max(BLOCK // depth, 1)
     for start in range(0, queries, step):

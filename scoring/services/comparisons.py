@@ -51,7 +51,7 @@ def comparison_create(
 
 
 def comparison_change(*, principal: Principal, comparison: Comparison, **fields: Any) -> Comparison:
-    """Set ``name``, ``pinned``, ``notes`` or ``judgement_set``. Raises AssayError 422 ``judgements_do_not_match``."""
+    """Set ``name``, ``pinned`` or ``notes``. The stages and the judgements stay what they are."""
     changed = [name for name, value in fields.items() if getattr(comparison, name) != value]
     for name in changed:
         setattr(comparison, name, fields[name])
@@ -59,14 +59,12 @@ def comparison_change(*, principal: Principal, comparison: Comparison, **fields:
         return comparison
     with transaction.atomic():
         comparison.save(update_fields=changed)
-        if "judgement_set" in changed:
-            comparison_measures(comparison=comparison)
         audit_record(verb="comparison.changed", principal=principal, target=comparison, detail={"changed": changed})
     return comparison
 
 
-def comparison_set_baseline(*, principal: Principal, comparison: Comparison, position: int) -> None:
-    """Put the stage of that position first; the others keep their order. Raises AssayError 422 where there is none."""
+def comparison_set_baseline(*, principal: Principal, comparison: Comparison, position: int) -> Comparison:
+    """Put the stage of that position first; the others keep their order. Raises AssayError 422 ``no_such_stage``."""
     columns = list(comparison.compared.all())
     if not 0 <= position < len(columns):
         message = f"'baseline' is {position}; this comparison has the positions 0 to {len(columns) - 1}."
@@ -76,9 +74,9 @@ def comparison_set_baseline(*, principal: Principal, comparison: Comparison, pos
         column.position = place
     with transaction.atomic():
         ComparedStage.objects.bulk_update(columns, ["position"])
-        audit_record(
-            verb="comparison.changed", principal=principal, target=comparison, detail={"changed": ["baseline"]}
-        )
+        detail = {"changed": ["baseline"]}
+        audit_record(verb="comparison.changed", principal=principal, target=comparison, detail=detail)
+    return comparisons_of(principal).get(pk=comparison.pk)
 
 
 def comparison_delete(*, principal: Principal, comparison: Comparison) -> None:
@@ -117,9 +115,7 @@ def _check(stages: Sequence[Stage]) -> None:
         raise _not_comparable(f"They rank for different query sets, {', '.join(sets.values())}; choose jobs of one")
     for stage in stages:
         if not is_ranked(stage):
-            message = (
-                f"'{stage}' of job '{stage.job.name}' has no rankings; compare it when the job has ended with some."
-            )
+            message = f"'{stage}' of job '{stage.job.name}' has no rankings; compare it when its job has ended."
             raise AssayError("job_not_ended", message, status=409, param="stages")
 
 
