@@ -27,8 +27,8 @@ BLOCK: Final = 200_000  # ranks at once
 class Measured:
     """``arrays`` by name, NaN where there is no number; S stages, S - 1 pairs of the baseline with another, Q queries.
 
-    ``lengths`` int32 [S, Q]; ``rbo``, ``rbo_top``, ``overlap``, ``tau`` float32 [S - 1, Q]; ``shared`` int32 [S - 1, Q]: in
-    both; ``moved`` int32 [S - 1, 3, Q], a document's position and its ranks in both; ``moved_weight``
+    ``lengths`` int32 [S, Q]; ``rbo``, ``rbo_top``, ``overlap``, ``tau`` float32 [S - 1, Q]; ``shared`` int32 [S - 1, Q]
+    of documents in both; ``moved`` int32 [S - 1, 3, Q], a document's position and its ranks in both; ``moved_weight``
     float32 [S - 1, Q]. With judgements ``values`` float64 [S, measures, Q].
     """
 

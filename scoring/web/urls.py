@@ -5,6 +5,8 @@ from django.urls import path, re_path, register_converter
 from scoring.web import (
     audit_log,
     columns,
+    comparison_page,
+    comparisons,
     components,
     home,
     installation,
@@ -55,6 +57,27 @@ urlpatterns = [
         r"^jobs/(?P<pk>[0-9a-f-]{36})/export/(?P<export_format>csv|jsonl|parquet|trec)/$",
         job_page.JobExportView.as_view(),
         name="job_export",
+    ),
+    path("comparisons/", comparisons.ComparisonListView.as_view(), name="comparison_list"),
+    path("comparisons/new/", comparisons.ComparisonNewView.as_view(), name="comparison_new"),
+    path("comparisons/<uuid:pk>/", comparison_page.ComparisonDetailView.as_view(), name="comparison_detail"),
+    path("comparisons/<uuid:pk>/queries/", comparison_page.ComparisonQueriesView.as_view(), name="comparison_queries"),
+    path(
+        "comparisons/<uuid:pk>/queries/<int:position>/",
+        comparison_page.ComparisonQueryView.as_view(),
+        name="comparison_query",
+    ),
+    path(
+        "comparisons/<uuid:pk>/settings/", comparison_page.ComparisonSettingsView.as_view(), name="comparison_settings"
+    ),
+    path("comparisons/<uuid:pk>/notes/", comparison_page.ComparisonNotesView.as_view(), name="comparison_notes"),
+    *(
+        path(
+            f"comparisons/<uuid:pk>/{deed}/",
+            comparisons.ComparisonActionView.as_view(deed=deed),
+            name=f"comparison_{deed}",
+        )
+        for deed in comparisons.DEEDS
     ),
     path("try/", playground.TryView.as_view(), name="try"),
     path("score-requests/", score_requests.ScoreRequestListView.as_view(), name="score_request_list"),
