@@ -64,10 +64,6 @@ class Pair:
         """Documents in both lists, by query."""
         return np.bincount(self.owners, minlength=self.size)
 
-    @property
-    def reversed(self) -> Pair:
-        return Pair.of(self.second, self.first)
-
 
 def _ranks_in(first: Rankings, second: Rankings) -> Integers:
     width = 1 + max(int(ranking.documents.max(initial=0)) for ranking in (first, second))
@@ -157,23 +153,25 @@ class Moves:
 
 def largest_moves(pair: Pair) -> Moves:
     """A disagreement is the difference of what a rank counts for in nDCG, 1 / log2(rank + 1); absence counts for 0."""
-    back = pair.reversed
-    missing = back.other == ABSENT
-    documents = np.concatenate([pair.first.documents, pair.second.documents[missing]])
-    owners = np.concatenate([pair.first.owners, pair.second.owners[missing]])
-    first = np.concatenate([pair.first.ranks, np.full(int(missing.sum()), ABSENT)]) + 1
-    second = np.concatenate([pair.other, pair.second.ranks[missing]]) + 1
+    second_only = np.ones(len(pair.second.documents), bool)
+    begins = np.cumsum(pair.second.lengths) - pair.second.lengths
+    second_only[begins[pair.owners] + pair.second_ranks] = False
+    documents = np.concatenate([pair.first.documents, pair.second.documents[second_only]])
+    owners = np.concatenate([pair.first.owners, pair.second.owners[second_only]])
+    first = np.concatenate([pair.first.ranks, np.full(int(second_only.sum()), ABSENT)]) + 1
+    second = np.concatenate([pair.other, pair.second.ranks[second_only]]) + 1
     weights = np.abs(_discount(first) - _discount(second))
-    order = np.lexsort((np.arange(len(owners)), -weights, owners))
-    found, places = np.unique(owners[order], return_index=True)
-    largest = order[places]
-    moved = weights[largest] > 0
+    most = np.zeros(pair.size)
+    np.maximum.at(most, owners, weights)
+    moved = np.flatnonzero((weights > 0) & (weights == most[owners]))
+    found, places = np.unique(owners[moved], return_index=True)
+    largest = moved[places]
     moves = Moves(*(np.full(pair.size, start) for start in (ABSENT, 0, 0)), np.zeros(pair.size))
     for target, source in (
         *((moves.documents, documents), (moves.first_ranks, first)),
         *((moves.second_ranks, second), (moves.weights, weights)),
     ):
-        target[found[moved]] = source[largest[moved]]
+        target[found] = source[largest]
     return moves
 
 
