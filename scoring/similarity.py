@@ -166,12 +166,10 @@ def largest_moves(pair: Pair) -> Moves:
     moved = np.flatnonzero((weights > 0) & (weights == most[owners]))
     found, places = np.unique(owners[moved], return_index=True)
     largest = moved[places]
-    moves = Moves(*(np.full(pair.size, start) for start in (ABSENT, 0, 0)), np.zeros(pair.size))
-    for target, source in (
-        *((moves.documents, documents), (moves.first_ranks, first)),
-        *((moves.second_ranks, second), (moves.weights, weights)),
-    ):
-        target[found] = source[largest]
+    nowhere = np.zeros(pair.size, np.int64)
+    moves = Moves(nowhere + ABSENT, nowhere.copy(), nowhere.copy(), np.zeros(pair.size))
+    moves.documents[found], moves.weights[found] = documents[largest], weights[largest]
+    moves.first_ranks[found], moves.second_ranks[found] = first[largest], second[largest]
     return moves
 
 
