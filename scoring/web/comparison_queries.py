@@ -142,7 +142,8 @@ def side_by_side(
         hits = [SideHit(row, there.get(row.document.position), grades.get(row.document.external_id)) for row in rows]
         columns.append(SideColumn("ABCD"[place], stage, len(ranks[place]), hits, "ABCD"[against], len(ranks[against])))
     first, second = shown[0] if comparable else [], shown[other] if comparable else []
-    return SideBySide(query, columns, comparison.judgement_set_id is not None, *_blocks(first, second, ranks[0], ranks[other]))
+    blocks = _blocks(first, second, ranks[0], ranks[other])
+    return SideBySide(query, columns, comparison.judgement_set_id is not None, *blocks)
 
 
 def _ranks(stages: Sequence[Stage], position: int) -> list[Ranks]:
