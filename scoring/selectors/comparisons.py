@@ -82,7 +82,7 @@ def similarities(measured: Measured) -> list[Similarity]:
     return [
         Similarity(
             queries=int(np.count_nonzero(~np.isnan(measured.arrays["rbo"][place]))),
-            **{name: _mean(measured.arrays[name][place]) for name in ("rbo", "rbo_top", "overlap", "tau")},  # type: ignore[arg-type]
+            **{name: _mean(measured.arrays[name][place]) for name in ("rbo", "rbo_top", "overlap", "tau")},
             tau_queries=int(np.count_nonzero(~np.isnan(measured.arrays["tau"][place]))),
         )
         for place in range(len(measured.arrays["rbo"]))

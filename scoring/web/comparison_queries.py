@@ -61,7 +61,7 @@ def query_rows(
     return [
         QueryRow(
             query=queries[at],
-            **{name: _number(arrays[name][pair, at]) for name in ("rbo", "rbo_top", "overlap", "tau")},  # type: ignore[arg-type]
+            **{name: _number(arrays[name][pair, at]) for name in ("rbo", "rbo_top", "overlap", "tau")},
             shared=int(arrays["shared"][pair, at]),
             values=[_number(value) for value in arrays["values"][:, 0, at]] if measured.judged else [],
             change=None if change is None else _number(change[at]),
