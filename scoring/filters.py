@@ -68,6 +68,12 @@ class JobFilter(CreatedFilter):
     cloned_from = filters.UUIDFilter(label="Id of the job it was cloned from")
 
 
+class ComparisonFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    pinned = filters.BooleanFilter(label="Pinned")
+    job = filters.UUIDFilter("compared__stage__job", distinct=True, label="Id of a job in it")
+
+
 class JobEventFilter(filters.FilterSet):
     entity = filters.ChoiceFilter(choices=[(name, name) for name in ("job", "stage", "chunk")], label="What changed")
     worker = filters.CharFilter(method="by_worker", label="Name of the worker that changed it")

@@ -75,6 +75,12 @@ PAGES: Final[dict[str, Open]] = {
     "job": first_of("/jobs/"),
     "job-details": first_of("/jobs/", tab="details/"),
     "job-evaluation": first_of("/jobs/", tab="evaluation/"),
+    "comparisons": at("/comparisons/"),
+    "comparison-new": at("/comparisons/new/"),
+    "comparison": first_of("/comparisons/"),
+    "comparison-queries": first_of("/comparisons/", tab="queries/"),
+    "comparison-query": first_of("/comparisons/", tab="queries/0/"),
+    "comparison-settings": first_of("/comparisons/", tab="settings/"),
     "try": answered,
     "exports": at("/exports/"),
     "requests": at("/score-requests/"),
@@ -122,7 +128,7 @@ def platform() -> Iterator[str]:
 
 
 def prepare(page: Page) -> None:
-    """The sample data and a first job over it, by the way that a person takes."""
+    """The sample data, two jobs over it and their comparison, by the way that a person takes."""
     page.set_viewport_size({"width": WIDTHS["wide"], "height": 860})
     page.get_by_role("button", name="Load the sample data").click()
     expect(page.get_by_text("The sample data is here")).to_be_visible()
@@ -130,10 +136,20 @@ def prepare(page: Page) -> None:
     while not page.get_by_text("Available", exact=True).count():
         page.wait_for_timeout(2000)
         page.reload()
+    for model in ("minilm", "minilm-late"):
+        run_job(page, model)
+    page.get_by_role("link", name="Compare", exact=True).click()
+    for box in page.get_by_role("checkbox").all()[:2]:
+        box.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Biggest disagreements")).to_be_visible()
+
+
+def run_job(page: Page, model: str) -> None:
     page.goto("/jobs/new/")
     for label in ("Document set", "Query set"):
         page.get_by_label(label, exact=True).select_option(index=1)
-    page.get_by_role("radio", name=re.compile("^minilm-late")).check()
+    page.get_by_role("radio", name=re.compile(f"^{model} ")).check()
     page.get_by_role("button", name="Start the job").click()
     expect(page.locator(".hit").first).to_be_visible(timeout=300_000)
 

@@ -9,6 +9,7 @@ from scoring.api.api_tokens import TokenViewSet
 from scoring.api.audit_events import AuditEventViewSet
 from scoring.api.batches import BatchCancelView, BatchListView, BatchView
 from scoring.api.cohere import CohereEmbedView, CohereRerankView
+from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
 from scoring.api.exports import ExportViewSet
@@ -40,6 +41,7 @@ router.register("query-sets", QuerySetViewSet, "api-query-set")
 router.register("judgements", JudgementSetViewSet, "api-judgement-set")
 router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
+router.register("comparisons", ComparisonViewSet, "api-comparison")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")

@@ -3,6 +3,7 @@
 from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
+from scoring.models.comparison import ComparedStage, Comparison, ComparisonMeasures
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.errand import Errand, ErrandKind
 from scoring.models.export import Export
@@ -32,6 +33,9 @@ __all__ = [
     "BatchLine",
     "Chunk",
     "ChunkReturn",
+    "ComparedStage",
+    "Comparison",
+    "ComparisonMeasures",
     "Document",
     "DocumentSet",
     "Errand",

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scoring.models import Job, ScoreRequest
+from scoring.models import Comparison, Job, ScoreRequest
 from scoring.models.base import UploadedSet
 from scoring.templatetags import pages
 from scoring.web.set_kinds import kind_of
@@ -75,6 +75,28 @@ class JobTable(tables.Table):
         return main_link(reverse("web:job_detail", args=[record.pk]), record.name)
 
 
+class ComparisonTable(tables.Table):
+    name = tables.Column()
+    stages = tables.Column("Compares", accessor="compared__all", orderable=False, attrs={"td": {"class": "break"}})
+    judgement_set = tables.Column("Judgements", default="—", attrs={"td": {"class": "muted break"}})
+    pinned = tables.Column()
+    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
+    created_at = MomentColumn("Made", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = ("-pinned", "-created_at")
+        empty_text = "No comparison matches this filter."
+
+    def render_name(self, record: Comparison) -> SafeString:
+        return main_link(reverse("web:comparison_detail", args=[record.pk]), record.name)
+
+    def render_stages(self, value: Any) -> str:
+        return ", ".join(f"{column.stage} ({column.stage.job.name})" for column in value)
+
+    def render_pinned(self, value: bool) -> str:
+        return pages.chip("pinned", "ok") if value else "—"
+
+
 class ScoreRequestTable(tables.Table):
     created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
     endpoint = tables.Column(attrs={"td": {"class": "mono"}})
@@ -107,5 +129,6 @@ class ScoreRequestTable(tables.Table):
 TABLES: Final[dict[str, type[tables.Table]]] = {
     "sets": SetTable,
     "jobs": JobTable,
+    "comparisons": ComparisonTable,
     "score-requests": ScoreRequestTable,
 }

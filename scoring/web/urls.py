@@ -5,6 +5,8 @@ from django.urls import path, register_converter
 from scoring.web import (
     audit_log,
     columns,
+    comparison_page,
+    comparisons,
     components,
     exports,
     home,
@@ -56,6 +58,27 @@ urlpatterns = [
     path("jobs/<uuid:pk>/change/", job_actions.JobChangeView.as_view(), name="job_change"),
     path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
+    path("comparisons/", comparisons.ComparisonListView.as_view(), name="comparison_list"),
+    path("comparisons/new/", comparisons.ComparisonNewView.as_view(), name="comparison_new"),
+    path("comparisons/<uuid:pk>/", comparison_page.ComparisonDetailView.as_view(), name="comparison_detail"),
+    path("comparisons/<uuid:pk>/queries/", comparison_page.ComparisonQueriesView.as_view(), name="comparison_queries"),
+    path(
+        "comparisons/<uuid:pk>/queries/<int:position>/",
+        comparison_page.ComparisonQueryView.as_view(),
+        name="comparison_query",
+    ),
+    path(
+        "comparisons/<uuid:pk>/settings/", comparison_page.ComparisonSettingsView.as_view(), name="comparison_settings"
+    ),
+    path("comparisons/<uuid:pk>/notes/", comparison_page.ComparisonNotesView.as_view(), name="comparison_notes"),
+    *(
+        path(
+            f"comparisons/<uuid:pk>/{deed}/",
+            comparisons.ComparisonActionView.as_view(deed=deed),
+            name=f"comparison_{deed}",
+        )
+        for deed in comparisons.DEEDS
+    ),
     path("try/", playground.TryView.as_view(), name="try"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),

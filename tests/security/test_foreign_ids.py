@@ -25,6 +25,7 @@ from accounts.services import principal_of_user, token_create
 from audit.models import AuditEvent
 from scoring.models import (
     BatchFile,
+    Comparison,
     DocumentSet,
     Export,
     Job,
@@ -39,6 +40,7 @@ from scoring.models import (
     WebhookDelivery,
 )
 from scoring.services.batch_files import batch_file_store
+from scoring.services.comparisons import comparison_create
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
 from scoring.services.request_batches import batch_create
@@ -75,6 +77,8 @@ OWNED = {
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
+    "api/v1/comparisons/": "comparison",
+    "comparisons/": "comparison",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -90,7 +94,8 @@ SHORT = ("team", "member")  # numbers that a page may hold for other reasons
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
-    *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch, Export, PlaygroundExample),
+    *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
+    *(Export, PlaygroundExample, Comparison),
 )
 
 
@@ -134,6 +139,8 @@ def owned(analyst: User, team: Team) -> Owned:
     worker = factories.live_worker()
     model = factories.served_model(analyst, worker)
     job = factories.finished(analyst, model, worker, documents, queries)
+    twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
+    comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
@@ -158,6 +165,7 @@ def owned(analyst: User, team: Team) -> Owned:
             "export": export,
         },
         **sets,
+        "comparison": comparison,
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -201,7 +209,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
         values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind}
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
         values["short_id"] = values["pk"]
-        values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"])}
+        values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"]), "position": "0"}
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
@@ -247,11 +255,14 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("post", "/api/v1/comparisons", "stages.job"),
+    ("post", "/api/v1/comparisons", "judgement_set"),
 }
 # Filters: a foreign id is like any other that no row of the team has.
 FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
+    ("get", "/api/v1/comparisons", "job"),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
 
@@ -293,11 +304,14 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
         "query_set": {**good, "query_set": owned.ids["query-sets"]},
         "candidates.run_set": {**good, "candidates": run},
         "stages.run_set": {**staged, "stages": [run, {"model": "late", "source": 0}]},
-        "judgement_set": {"judgement_set": owned.ids["judgement-sets"]},
+        "stages.job": {"stages": [{"job": owned.ids["job"]}] * 2},
     }
     job = client.post("/api/v1/jobs", good).json()["id"]
+    bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
+    compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
     for method, path, field in NAMED:
-        answer = getattr(client, method)(path.replace("{id}", job), bodies[field])
+        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies[field]
+        answer = getattr(client, method)(path.replace("{id}", job), body)
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
         assert (error["code"], re.sub(r"\[\d+\]", "", error["param"])) == ("not_found", field)

@@ -1,0 +1,235 @@
+"""``/api/v1/comparisons``: stages of jobs over one query set side by side, saved with notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from assay.api.principal import Principal
+from assay.api.serializers import (
+    StrictBooleanField,
+    StrictIntegerField,
+    StrictSerializer,
+    StrictUUIDField,
+    TextField,
+)
+from assay.errors import AssayError
+from scoring.api.openapi import BODY, LISTED, READ, operation
+from scoring.api.resources import ResourceViewSet, team_set
+from scoring.api.synchronous import validated
+from scoring.filters import ComparisonFilter
+from scoring.models import Comparison, JudgementSet, Stage
+from scoring.selectors.comparability import comparability
+from scoring.selectors.comparisons import comparisons_of, measure_rows, similarities, stages_compared
+from scoring.selectors.jobs import job_stage, jobs_of
+from scoring.services.comparisons import (
+    FEWEST,
+    MOST,
+    comparison_change,
+    comparison_create,
+    comparison_delete,
+    comparison_measures,
+    comparison_set_baseline,
+)
+from scoring.services.stage_plan import MAX_STAGES
+
+MAX_NOTES: Final = 20_000
+
+
+class ComparedSerializer(StrictSerializer):
+    job = StrictUUIDField()
+    stage = StrictIntegerField(
+        required=False, allow_null=True, min_value=0, max_value=MAX_STAGES - 1, help_text="Absent: the last one"
+    )
+
+
+class ComparisonCreateSerializer(StrictSerializer):
+    stages = serializers.ListField(
+        child=ComparedSerializer(), min_length=FEWEST, max_length=MOST, help_text="The first one is the baseline"
+    )
+    name = TextField(default="", max_length=200, help_text="Absent: the names of the stages")
+    judgement_set = StrictUUIDField(required=False, allow_null=True, help_text="To measure them against; pinned")
+    pinned = StrictBooleanField(default=False)
+    notes = TextField(default="", max_length=MAX_NOTES)
+
+
+class ComparisonChangeSerializer(StrictSerializer):
+    name = TextField(max_length=200, allow_blank=False)
+    pinned = StrictBooleanField()
+    notes = TextField(max_length=MAX_NOTES)
+    baseline = StrictIntegerField(min_value=0, max_value=MOST - 1, help_text="Which stage goes first, from 0")
+
+
+class ComparedStageSerializer(serializers.Serializer[Any]):
+    job = serializers.UUIDField(source="stage.job_id")
+    job_name = serializers.CharField(source="stage.job.name")
+    stage = serializers.IntegerField(source="stage.index")
+    name = serializers.CharField(source="stage", help_text="The model, the run, or BM25")
+
+
+class ComparisonSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    pinned = serializers.BooleanField()
+    notes = serializers.CharField()
+    judgement_set = serializers.UUIDField(source="judgement_set_id", allow_null=True)
+    stages = ComparedStageSerializer(source="compared.all", many=True, help_text="The baseline first")
+    created_at = serializers.DateTimeField()
+
+
+class RemarkSerializer(serializers.Serializer[Any]):
+    tone = serializers.CharField(help_text="warn: to be kept in mind; bad: ranks are not compared")
+    text = serializers.CharField()
+
+
+class SimilaritySerializer(serializers.Serializer[Any]):
+    """Means over queries; null where there is none."""
+
+    queries = serializers.IntegerField(help_text="Those for which both have documents")
+    rbo = serializers.FloatField(allow_null=True, help_text="Rank-biased overlap, extrapolated, p = 0.9")
+    rbo_top = serializers.FloatField(allow_null=True, help_text="The same with p = 0.5")
+    overlap = serializers.FloatField(allow_null=True, help_text="Share of the first ten that is in both")
+    tau = serializers.FloatField(allow_null=True, help_text="Kendall's tau-b of the documents in both")
+    tau_queries = serializers.IntegerField(help_text="Those with at least two documents in both")
+
+
+class MeasureSerializer(serializers.Serializer[Any]):
+    measure = serializers.CharField()
+    mean = serializers.FloatField()
+    delta = serializers.FloatField(allow_null=True, help_text="Against the baseline, null for itself")
+    better = serializers.IntegerField(allow_null=True, help_text="Queries above the baseline")
+    equal = serializers.IntegerField(allow_null=True)
+    worse = serializers.IntegerField(allow_null=True)
+
+
+class ComparisonDetailSerializer(ComparisonSerializer):
+    depth = serializers.IntegerField(allow_null=True, help_text="Ranks compared; null while a job is ranked anew")
+    remarks = RemarkSerializer(many=True)
+    similarities = SimilaritySerializer(many=True, help_text="The baseline with each of the others")
+    measures = serializers.ListField(child=MeasureSerializer(many=True), help_text="By stage; empty without judgements")
+
+
+def _detail(comparison: Comparison) -> dict[str, Any]:
+    stages, measured = stages_compared(comparison), comparison_measures(comparison=comparison)
+    found = {
+        "depth": measured and measured.depth,
+        "remarks": [asdict(remark) for remark in comparability(stages).remarks],
+        "similarities": [asdict(one) for one in similarities(measured)] if measured else [],
+        "measures": [[asdict(row) for row in rows] for rows in measure_rows(measured)] if measured else [],
+    }
+    return {**ComparisonSerializer(comparison).data, **found}
+
+
+def _stages(principal: Principal, given: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """Raises AssayError 404 naming the field, for another team's job too."""
+    stages = []
+    for place, fields in enumerate(given):
+        job = jobs_of(principal).filter(pk=fields["job"]).first()
+        if job is None:
+            message = f"There is no job {fields['job']} in your team."
+            raise AssayError("not_found", message, status=404, param=f"stages[{place}].job")
+        try:
+            stages.append(job_stage(job, fields.get("stage")))
+        except AssayError as refusal:
+            refusal.param = f"stages[{place}].stage"
+            raise
+    return stages
+
+
+COMPARISON: Final[dict[str, Any]] = {
+    "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a31",
+    "name": "BM25 vs. minilm",
+    "pinned": True,
+    "notes": "minilm loses the queries with product codes.",
+    "judgement_set": None,
+    "stages": [
+        {"job": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12", "job_name": "Night run", "stage": 0, "name": "BM25"},
+        {"job": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12", "job_name": "Night run", "stage": 1, "name": "minilm"},
+    ],
+    "created_at": "2026-11-29T20:00:00Z",
+}
+DETAIL: Final[dict[str, Any]] = {
+    **COMPARISON,
+    "depth": 72,
+    "remarks": [
+        {
+            "tone": "warn",
+            "text": "Different candidates: A all documents, B the first 72 of BM25. What is absent from a ranking may "
+            "never have been scored.",
+        }
+    ],
+    "similarities": [
+        {"queries": 12, "rbo": 0.71, "rbo_top": 0.58, "overlap": 0.64, "tau": 0.42, "tau_queries": 12},
+    ],
+    "measures": [],
+}
+CREATE: Final[dict[str, Any]] = {
+    "stages": [{"job": stage["job"], "stage": stage["stage"]} for stage in COMPARISON["stages"]],
+    "pinned": True,
+    "notes": COMPARISON["notes"],
+}
+
+
+@extend_schema(tags=["comparisons"])
+class ComparisonViewSet(ResourceViewSet):
+    required_scope = "jobs"
+    model = Comparison
+    filterset_class = ComparisonFilter
+    lookup_value_converter = "uuid"
+    serializer_class = ComparisonSerializer
+
+    def rows(self) -> QuerySet[Comparison]:
+        return comparisons_of(self.principal)
+
+    @operation("List the comparisons", answer=ComparisonSerializer(many=True), example=COMPARISON, errors=LISTED)
+    def list(self, request: Request) -> Response:
+        return self.paged(self.get_queryset(), ComparisonSerializer)
+
+    @operation(
+        "One comparison, with how alike its rankings are",
+        answer=ComparisonDetailSerializer, example=DETAIL, errors=(*READ, 404),
+    )  # fmt: skip
+    def retrieve(self, request: Request, pk: str) -> Response:
+        return Response(_detail(self.found()))
+
+    @operation(
+        "Compare two to four stages of jobs over one query set",
+        request=ComparisonCreateSerializer, request_example=CREATE, answer=ComparisonDetailSerializer, example=DETAIL,
+        status=201, errors=(*BODY, 404, 409),
+    )  # fmt: skip
+    def create(self, request: Request) -> Response:
+        fields = validated(ComparisonCreateSerializer, request)
+        stages, judgements = _stages(self.principal, fields.pop("stages")), fields.pop("judgement_set", None)
+        if judgements is not None:
+            fields["judgement_set"] = team_set(
+                self.principal, JudgementSet, judgements, param="judgement_set", noun="judgement set"
+            )
+        comparison = comparison_create(principal=self.principal, stages=stages, **fields)
+        place = {"Location": self.reverse_action("detail", kwargs={"pk": comparison.pk})}
+        return Response(_detail(comparison), status=201, headers=place)
+
+    @operation(
+        "Change a comparison's name, notes, pin or baseline",
+        request=ComparisonChangeSerializer(partial=True), request_example={"baseline": 1},
+        answer=ComparisonDetailSerializer, example=DETAIL, errors=(*BODY, 404),
+    )  # fmt: skip
+    def partial_update(self, request: Request, pk: str) -> Response:
+        body = ComparisonChangeSerializer(data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
+        comparison, fields = self.found(), body.validated_data
+        baseline = fields.pop("baseline", None)
+        if baseline is not None:
+            comparison = comparison_set_baseline(principal=self.principal, comparison=comparison, position=baseline)
+        return Response(_detail(comparison_change(principal=self.principal, comparison=comparison, **fields)))
+
+    @operation("Delete a comparison; its jobs stay", answer=None, status=204, errors=(*READ, 404))
+    def destroy(self, request: Request, pk: str) -> Response:
+        comparison_delete(principal=self.principal, comparison=self.found())
+        return Response(status=204)

@@ -1,0 +1,123 @@
+"""Comparisons are made, changed and deleted here, and what is computed of them is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.db import transaction
+
+from assay.api.principal import Principal
+from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.models import ComparedStage, Comparison, ComparisonMeasures, JudgementSet, Stage
+from scoring.selectors.comparison_measures import Measured, measures_fingerprint, measures_of
+from scoring.selectors.comparisons import comparisons_of, is_ranked, stages_compared
+
+FEWEST: Final = 2
+MOST: Final = 4
+
+
+def comparison_create(
+    *,
+    principal: Principal,
+    stages: Sequence[Stage],
+    name: str = "",
+    judgement_set: JudgementSet | None = None,
+    pinned: bool = False,
+    notes: str = "",
+) -> Comparison:
+    """Compare ``stages`` of the principal's team, the baseline first, and keep what was computed.
+
+    Raises AssayError 422 ``not_comparable`` for fewer than two, more than four, one twice, or several query sets, 409
+    ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match``.
+    """
+    _check(stages)
+    measured = measures_of(stages, judgement_set)
+    with transaction.atomic():
+        comparison = Comparison.objects.create(
+            team=principal.team,
+            created_by=principal.user,
+            name=name or " vs. ".join(dict.fromkeys(str(stage) for stage in stages))[:200],
+            judgement_set=judgement_set,
+            pinned=pinned,
+            notes=notes,
+        )
+        columns = (ComparedStage(comparison=comparison, stage=stage, position=i) for i, stage in enumerate(stages))
+        ComparedStage.objects.bulk_create(columns)
+        _keep(comparison, measures_fingerprint(stages, judgement_set), measured)
+        audit_record(verb="comparison.created", principal=principal, target=comparison)
+    return comparisons_of(principal).get(pk=comparison.pk)
+
+
+def comparison_change(*, principal: Principal, comparison: Comparison, **fields: Any) -> Comparison:
+    """Set ``name``, ``pinned`` or ``notes``. The stages and the judgements stay what they are."""
+    changed = [name for name, value in fields.items() if getattr(comparison, name) != value]
+    for name in changed:
+        setattr(comparison, name, fields[name])
+    if not changed:
+        return comparison
+    with transaction.atomic():
+        comparison.save(update_fields=changed)
+        audit_record(verb="comparison.changed", principal=principal, target=comparison, detail={"changed": changed})
+    return comparison
+
+
+def comparison_set_baseline(*, principal: Principal, comparison: Comparison, position: int) -> Comparison:
+    """Put the stage of that position first; the others keep their order. Raises AssayError 422 ``no_such_stage``."""
+    columns = list(comparison.compared.all())
+    if not 0 <= position < len(columns):
+        message = f"'baseline' is {position}; this comparison has the positions 0 to {len(columns) - 1}."
+        raise AssayError("no_such_stage", message, status=422, param="baseline")
+    columns.insert(0, columns.pop(position))
+    for place, column in enumerate(columns):
+        column.position = place
+    with transaction.atomic():
+        ComparedStage.objects.bulk_update(columns, ["position"])
+        detail = {"changed": ["baseline"]}
+        audit_record(verb="comparison.changed", principal=principal, target=comparison, detail=detail)
+    return comparisons_of(principal).get(pk=comparison.pk)
+
+
+def comparison_delete(*, principal: Principal, comparison: Comparison) -> None:
+    with transaction.atomic():
+        audit_record(verb="comparison.deleted", principal=principal, target=comparison)
+        comparison.delete()
+
+
+def comparison_measures(*, comparison: Comparison) -> Measured | None:
+    """As kept, or computed anew when rankings, baseline or judgements have changed; None while a stage of it is ranked
+    anew, and when only one is left."""
+    stages = stages_compared(comparison)
+    if len(stages) < FEWEST or not all(map(is_ranked, stages)):
+        return None
+    fingerprint = measures_fingerprint(stages, comparison.judgement_set)
+    kept = ComparisonMeasures.objects.filter(comparison=comparison, fingerprint=fingerprint).first()
+    if kept is not None:
+        return Measured.unpack(bytes(kept.arrays))
+    measured = measures_of(stages, comparison.judgement_set)
+    _keep(comparison, fingerprint, measured)
+    return measured
+
+
+def _keep(comparison: Comparison, fingerprint: str, measured: Measured) -> None:
+    values = {"fingerprint": fingerprint, "arrays": measured.packed()}
+    ComparisonMeasures.objects.update_or_create(comparison=comparison, defaults=values)
+
+
+def _check(stages: Sequence[Stage]) -> None:
+    if not FEWEST <= len(stages) <= MOST:
+        raise _not_comparable(f"{len(stages)} stages were given; give two to four")
+    if len({stage.pk for stage in stages}) < len(stages):
+        raise _not_comparable("The same stage was given twice; give each once")
+    sets = {stage.job.query_set_id: stage.job.query_set.name for stage in stages}
+    if len(sets) > 1:
+        raise _not_comparable(f"They rank for different query sets, {', '.join(sets.values())}; choose jobs of one")
+    for stage in stages:
+        if not is_ranked(stage):
+            message = f"'{stage}' of job '{stage.job.name}' has no rankings; compare it when its job has ended."
+            raise AssayError("job_not_ended", message, status=409, param="stages")
+
+
+def _not_comparable(sentence: str) -> AssayError:
+    return AssayError("not_comparable", f"{sentence}.", status=422, param="stages")

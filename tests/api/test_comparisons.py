@@ -1,0 +1,94 @@
+"""Comparisons over HTTP: what they tell, what is refused, what may be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from scoring.models import ComparisonMeasures, Job, Worker
+from scoring.services.finalize import jobs_advance
+from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
+
+Compare = Callable[..., Any]
+
+
+@pytest.fixture
+def second(ended: Job, submit: SubmitJob, worker: Worker) -> Job:
+    """The same, of which five documents a query are kept."""
+    job = submit(name="Short", top_k=5)
+    run_chunks(worker)
+    assert jobs_advance() == 1
+    return Job.objects.get(pk=job["id"])
+
+
+@pytest.fixture
+def compare(api: APIClient, ended: Job, second: Job) -> Compare:
+    def run(**fields: Any) -> Any:
+        return api.post("/api/v1/comparisons", {"stages": [{"job": ended.pk}, {"job": second.pk}], **fields})
+
+    return run
+
+
+def test_the_same_ranking_cut_short_is_the_same(compare: Compare, api: APIClient, upload: Upload) -> None:
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    made = compare(name="Depths", judgement_set=judgements)
+    assert made.status_code == 201, made.content
+    body = made.json()
+    assert body["depth"] == 5
+    assert body["similarities"][0]["rbo"] == pytest.approx(1) and body["similarities"][0]["tau"] == 1
+    assert [remark["text"] for remark in body["remarks"]] == ["Cut to 5 per query: they keep A all, B 5."]
+    baseline, other = body["measures"]
+    assert baseline[0]["measure"] == "nDCG@10" and baseline[0]["delta"] is None
+    assert other[0]["delta"] == pytest.approx(other[0]["mean"] - baseline[0]["mean"])
+    assert other[0]["better"] + other[0]["equal"] + other[0]["worse"] == 2
+    assert api.get(made["Location"]).json() == body
+    assert [row["id"] for row in api.get("/api/v1/comparisons", {"pinned": "false"}).json()["results"]] == [body["id"]]
+
+
+def test_a_comparison_is_changed_and_deleted(compare: Compare, api: APIClient, ended: Job, second: Job) -> None:
+    path = f"/api/v1/comparisons/{compare().json()['id']}"
+    changed = api.patch(path, {"pinned": True, "notes": "seen", "baseline": 1}).json()
+    assert (changed["pinned"], changed["notes"], changed["name"]) == (True, "seen", "late")
+    assert [stage["job"] for stage in changed["stages"]] == [str(second.pk), str(ended.pk)]
+    assert api.patch(path, {"baseline": 3}).json()["error"]["code"] == "no_such_stage"
+    assert api.patch(path, {"judgement_set": None}).status_code == 422
+    assert ComparisonMeasures.objects.count() == 1
+    assert api.delete(path).status_code == 204 and api.get(path).status_code == 404
+    assert Job.objects.filter(pk=ended.pk).exists()
+
+
+def test_what_cannot_be_compared_is_refused(compare: Compare, ended: Job, submit: SubmitJob, upload: Upload) -> None:
+    own = {"job": str(ended.pk)}
+    waiting = {"job": submit()["id"]}
+    other_queries = upload("query-sets", b"id,text\nq1,other\n", name="other")["id"]
+    stranger = {"job": submit(query_set=other_queries)["id"]}
+    for stages, code, param in (
+        ([own], "invalid", "stages"),
+        ([own, own], "not_comparable", "stages"),
+        ([own, stranger], "not_comparable", "stages"),
+        ([own, waiting], "job_not_ended", "stages"),
+        ([own, {**own, "stage": 1}], "no_such_stage", "stages[1].stage"),
+    ):
+        error = compare(stages=stages).json()["error"]
+        assert error["param"] == param and (error["code"] == code or code == "invalid"), error
+    foreign = upload("judgements", b"zz 0 d1 1\n")["id"]
+    assert compare(judgement_set=foreign).json()["error"]["code"] == "judgements_do_not_match"
+
+
+def test_a_job_that_is_ranked_anew_is_measured_anew(compare: Compare, api: APIClient, second: Job) -> None:
+    path = f"/api/v1/comparisons/{compare().json()['id']}"
+    stage = second.last_stage
+    fingerprint = ComparisonMeasures.objects.get().fingerprint
+    stage.results.update(positions=b"", raw_scores=b"", scores=b"", statuses=b"", kept=0)
+    assert api.get(path).json()["similarities"][0]["queries"] == 2  # nothing says that it was ranked anew
+    stage.finished_at = second.created_at
+    stage.save()
+    assert api.get(path).json()["similarities"][0] == {
+        **dict.fromkeys(("rbo", "rbo_top", "overlap", "tau")), "queries": 0, "tau_queries": 0,
+    }  # fmt: skip
+    assert ComparisonMeasures.objects.get().fingerprint != fingerprint
+    Job.objects.filter(pk=second.pk).update(state="running")
+    assert api.get(path).json()["depth"] is None
