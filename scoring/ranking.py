@@ -15,6 +15,7 @@ Positions = npt.NDArray[np.int32]
 FLOAT = np.dtype("<f4")
 POSITION = np.dtype("<i4")
 FAILED: Final = ITEM_STATUSES.index(ItemStatus.FAILED)
+TOP: Final = 10  # the depth that people look at, and most measures are of
 ABSENT: Final = 255  # status of a cell that is no pair: its query has fewer candidates than the block is wide
 
 
@@ -79,6 +80,16 @@ def ranked(raw: Floats) -> npt.NDArray[np.intp]:
     unscored = np.isnan(raw)
     keys = np.where(unscored, 0.0, -raw)
     return np.lexsort((keys, unscored))  # the last key is the first criterion; lexsort is stable
+
+
+def ties(raw: Floats, top: int = TOP) -> tuple[int, int]:
+    """Pairs of documents of ``raw`` float32 [D], in rank order, with the same score: all, and those of which the first
+    ``top`` hold one only. Which of such two is in the top was decided by their order in the set, not by the model."""
+    scored = raw[~np.isnan(raw)]
+    _, group = np.unique(scored, return_inverse=True)
+    sizes = np.bincount(group)
+    above = np.bincount(group[:top], minlength=len(sizes))
+    return int((sizes * (sizes - 1) // 2).sum()), int((above * (sizes - above)).sum())
 
 
 def number(value: np.float32) -> float | None:

@@ -68,10 +68,20 @@ def answered(page: Page) -> None:
     expect(page.locator(".hit").first).to_be_visible()
 
 
+def tried(page: Page) -> None:
+    page.goto("/jobs/new/")
+    for label in ("Document set", "Query set"):
+        page.get_by_label(label, exact=True).select_option(index=1)
+    page.get_by_role("radio", name=re.compile("^minilm-late")).check()
+    page.get_by_role("button", name="Try").click()
+    expect(page.locator("#trial tbody tr").first).to_be_visible()
+
+
 PAGES: Final[dict[str, Open]] = {
     "home": at("/"),
     "jobs": at("/jobs/"),
     "job-new": at("/jobs/new/"),
+    "job-tried": tried,
     "job": first_of("/jobs/"),
     "job-details": first_of("/jobs/", tab="details/"),
     "job-evaluation": first_of("/jobs/", tab="evaluation/"),

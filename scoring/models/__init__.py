@@ -1,5 +1,6 @@
 """Every table of the domain, one noun per file."""
 
+from scoring.models.annotation import Annotation
 from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
@@ -29,6 +30,7 @@ from scoring.models.webhook import Webhook, WebhookDelivery, WebhookEvent
 from scoring.models.worker import Worker
 
 __all__ = [
+    "Annotation",
     "BatchFile",
     "BatchLine",
     "Chunk",

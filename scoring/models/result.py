@@ -20,6 +20,12 @@ class QueryResult(models.Model):
     query_position = models.PositiveIntegerField()
     kept = models.PositiveIntegerField(help_text="documents in this ranking")
     scored = models.PositiveIntegerField(help_text="of these, with a score")
+    tied_pairs = models.PositiveBigIntegerField(
+        null=True, help_text="pairs of documents with the same raw score; empty: ranked before this was counted"
+    )
+    tied_at_top = models.PositiveBigIntegerField(
+        null=True, help_text="of these, with one among the first TOP and the other behind"
+    )
     positions = models.BinaryField()
     raw_scores = models.BinaryField()
     scores = models.BinaryField(default=b"")

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import F
 
 from scoring.models import Chunk, Query, QueryResult, Stage
-from scoring.ranking import ABSENT, FAILED, FLOAT, POSITION, Positions, ScoreBlock, ranked, same_scores
+from scoring.ranking import ABSENT, FAILED, FLOAT, POSITION, Positions, ScoreBlock, ranked, same_scores, ties
 from scoring.selectors.candidates import candidate_counts, positions_of
 from scoring.selectors.packed import packed_part
 from scoring.states import ChunkState
@@ -134,8 +134,11 @@ def _side_by_side(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 def _result(block: ScoreBlock, positions: Positions) -> QueryResult:
     """``block`` and ``positions`` [n] in rank order."""
+    tied_pairs, tied_at_top = ties(block.raw)
     return QueryResult(
         kept=len(positions),
+        tied_pairs=tied_pairs,
+        tied_at_top=tied_at_top,
         scored=int(np.count_nonzero(~np.isnan(block.raw))),
         positions=positions.astype(POSITION).tobytes(),
         raw_scores=block.raw.astype(FLOAT).tobytes(),

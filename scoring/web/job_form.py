@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,12 +12,13 @@ from django.db.models import TextChoices
 from assay.api.principal import Principal
 from scoring.models import DocumentSet, QuerySet, RunSet, ScoringModel, StageMethod
 from scoring.selectors.models import rerankers_served
-from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan, candidate_limits
+from scoring.services.stage_plan import MAX_KEPT, MAX_RETRIEVED, MAX_STAGES, StagePlan
 from scoring.web.forms import SetChoice, ready_sets
 
 MAX_FURTHER: Final = MAX_STAGES - 2  # beside the candidates and the first model
 DEFAULT_BM25: Final = 1000
 WHEN: Final = ("start_at", "complete_within", "max_error_rate")
+SETTINGS: Final = ("priority", *WHEN)
 
 
 class Candidates(TextChoices):
@@ -71,6 +72,10 @@ class JobForm(forms.Form):
         label="Share of failed pairs that stops it", required=False, min_value=0, max_value=1, step_size=0.01,
         help_text="From 0 (the first failed pairs) to 1 (none). Empty: 0.5.",
     )  # fmt: skip
+    try_query = forms.CharField(
+        label="Query to try", required=False, max_length=200, help_text="Its id. Empty: the first of the set.",
+        widget=forms.Textarea(attrs={"rows": 1}),  # in a field of one line the Enter key would start the job
+    )  # fmt: skip
     form_key = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
     def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
@@ -92,9 +97,9 @@ class JobForm(forms.Form):
             self.add_error("bm25_top_k", "Say how many documents BM25 is to find for each query.")
         return fields
 
-    def is_timed(self) -> bool:
-        """Whether any of WHEN was filled in: its section is open then."""
-        return any(self.errors.get(name) or self[name].value() for name in WHEN)
+    def has_settings(self) -> bool:
+        """Whether any of the settings is not as at first: their section is open then."""
+        return any(self.errors.get(name) or self[name].value() not in (None, "", 0, "0") for name in SETTINGS)
 
 
 class FurtherForm(forms.Form):
@@ -125,14 +130,14 @@ class JobForms:
 
     def plans(self) -> list[StagePlan]:
         """The stages so far as they are filled in; all of them once the forms are valid."""
-        fields = _cleaned(self.job)
+        fields = cleaned(self.job)
         plans = _candidates(fields)
         first = len(plans)
         plans.append(
             StagePlan(model=fields.get("model"), source=first - 1 if first else None, top_k=fields.get("top_k"))
         )
         for form in self.further:
-            own = _cleaned(form)
+            own = cleaned(form)
             source = plans[first].source if own.get("source") == Source.SAME else len(plans) - 1
             plans.append(StagePlan(model=own.get("model"), source=source, top_k=own.get("top_k")))
         return plans
@@ -142,7 +147,7 @@ class JobForms:
         where, _, field = (param or "").rpartition(".")
         form: forms.Form = self.job
         if where.startswith("stages["):
-            first = len(_candidates(_cleaned(self.job)))
+            first = len(_candidates(cleaned(self.job)))
             index = int(where.removeprefix("stages[").removesuffix("]")) - first - 1
             if index >= 0:
                 form = self.further[index]
@@ -168,33 +173,6 @@ def rows_of(data: Mapping[str, Any]) -> int:
     return int(given) if given.isdecimal() and len(given) < 3 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class JobSize:
-    """How much there is to score, at most, once both sets are chosen; ``stages`` are names and pairs."""
-
-    queries: int
-    documents: int
-    stages: list[tuple[str, int]]
-
-    @property
-    def pairs(self) -> int:
-        return sum(pairs for _, pairs in self.stages)
-
-
-def job_size(forms: JobForms) -> JobSize | None:
-    """Of bound forms, filled in as far as they may be."""
-    forms.is_valid()
-    fields = _cleaned(forms.job)
-    documents, queries = fields.get("document_set"), fields.get("query_set")
-    if documents is None or queries is None:
-        return None
-    plans = forms.plans()
-    limits = candidate_limits(plans, document_count=documents.counts["kept"])
-    count = queries.counts["kept"]
-    pairs: Sequence[tuple[str, int]] = [(_name(plan), count * limit) for plan, limit in zip(plans, limits, strict=True)]
-    return JobSize(count, documents.counts["kept"], list(pairs))
-
-
 def _candidates(fields: Mapping[str, Any]) -> list[StagePlan]:
     match fields.get("candidates"):
         case Candidates.BM25 if fields.get("bm25_top_k"):
@@ -205,11 +183,8 @@ def _candidates(fields: Mapping[str, Any]) -> list[StagePlan]:
             return []
 
 
-def _name(plan: StagePlan) -> str:
-    return "a model" if plan.method == StageMethod.MODEL and plan.model is None else str(plan)
-
-
-def _cleaned(form: forms.Form) -> Mapping[str, Any]:
+def cleaned(form: forms.Form) -> Mapping[str, Any]:
+    """What is right in it so far."""
     return form.cleaned_data if form.is_bound and hasattr(form, "cleaned_data") else {}
 
 

@@ -11,14 +11,19 @@ from django.urls import reverse
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
+from assay.callers import caller_of
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.selectors.home import start_of
-from scoring.selectors.models import models_with_placements
+from scoring.selectors.models import RERANKERS, models_with_placements
+from scoring.selectors.pace import model_paces
 from scoring.services.jobs import job_submit, request_fingerprint
-from scoring.web.job_form import DEFAULT_BM25, WHEN, Candidates, JobForm, JobForms, job_forms, job_size, rows_of
+from scoring.services.trials import Trial, trial_run
+from scoring.web.job_estimate import job_estimate
+from scoring.web.job_form import DEFAULT_BM25, WHEN, Candidates, JobForm, JobForms, cleaned, job_forms, rows_of
 
 DEFAULT_TOP_K = 100
+TRIAL_ENDPOINT = "page /jobs/new/"
 CHOSEN_BY_LINK = ("document_set", "query_set", "run_set", "model")
 
 
@@ -57,30 +62,69 @@ class JobNewView(PrincipalMixin, View):
             return self._page(forms)
         return HttpResponseRedirect(reverse("web:job_detail", args=[job.pk]))
 
-    def _page(self, forms: JobForms) -> HttpResponse:
+    def _page(self, forms: JobForms, **more: Any) -> HttpResponse:
         filled = forms
         if not forms.job.is_bound:
             filled = job_forms(self.principal, data=_values(forms), bound=True)
+        models = list(models_with_placements().filter(kind__in=RERANKERS))
         context = {
             "form": forms.job,
             "forms": forms,
-            "models": models_with_placements(),
+            "models": models,
+            "paces": model_paces(model.name for model in models),
             "start": start_of(self.principal),
             "chosen_model": str(forms.job["model"].value() or ""),
-            "size": job_size(filled),
+            "estimate": job_estimate(filled, self.principal),
             "view": self,
+            **more,
         }
         return render(self.request, "jobs/new.html", context)
 
 
+class JobTrialView(JobNewView):
+    """The form again, with real scores of a few documents in it."""
+
+    waits_for_model: ClassVar[bool] = True
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponseRedirect(reverse("web:job_new"))
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        filled = job_forms(self.principal, data=request.POST, bound=True)
+        filled.is_valid()
+        shown = job_forms(self.principal, data={**request.POST.dict(), "rows": len(filled.further)}, bound=False)
+        try:
+            return self._page(shown, trial=self._trial(filled))
+        except AssayError as refusal:
+            return self._page(shown, trial_refusal=refusal.message)
+
+    def _trial(self, forms: JobForms) -> Trial:
+        fields = cleaned(forms.job)
+        models = {plan.model.pk: plan.model for plan in forms.plans() if plan.model}
+        missing = [noun for noun in ("document set", "query set") if fields.get(noun.replace(" ", "_")) is None]
+        if missing := missing + ([] if models else ["model"]):
+            message = f"Choose a {' and a '.join(missing)} first; then this shows what the scores look like."
+            raise AssayError("incomplete", message, status=422)
+        return trial_run(
+            principal=self.principal,
+            models=list(models.values()),
+            document_set=fields["document_set"],
+            query_set=fields["query_set"],
+            query_id=fields.get("try_query", ""),
+            run_set=fields.get("run_set") if fields.get("candidates") == Candidates.RUN else None,
+            endpoint=TRIAL_ENDPOINT,
+            caller=caller_of(self.request),
+        )
+
+
 class JobSizeView(PrincipalMixin, View):
-    """The number of pairs, renewed while the form is filled in."""
+    """The number of pairs and what they take, renewed while the form is filled in."""
 
     required_scope: ClassVar[str] = Scope.JOBS
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        size = job_size(job_forms(self.principal, data=request.GET, bound=True))
-        return render(request, "jobs/_size.html", {"size": size})
+        estimate = job_estimate(job_forms(self.principal, data=request.GET, bound=True), self.principal)
+        return render(request, "jobs/_size.html", {"estimate": estimate})
 
 
 def _only_choices(form: JobForm) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from scoring.selectors.counting import RowCount
 from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
+from scoring.selectors.stage_progress import chunks_in_hand, stages_progress
 from scoring.selectors.texts import texts_shown
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
@@ -152,7 +153,7 @@ class JobView(PrincipalMixin, View):
         return render(request, self.template_name, {"page": page, "tab": self.tab, "view": self, **self.context(page)})
 
     def context(self, page: JobPage) -> dict[str, Any]:
-        return _details(page, self.request.GET)
+        return {**_details(page, self.request.GET), **_under_way(page)}
 
 
 class JobDetailView(JobView):
@@ -163,8 +164,8 @@ class JobDetailView(JobView):
 
     def context(self, page: JobPage) -> dict[str, Any]:
         if not (page.ended and page.kept):
-            return _details(page, self.request.GET)
-        results: ResultsPage = results_page(page.stage, self.request.GET)
+            return {**_details(page, self.request.GET), **_under_way(page)}
+        results: ResultsPage = results_page(page.stage, self.request.GET, user=self.principal.user)
         return {"results": results}
 
 
@@ -216,7 +217,7 @@ class JobProgressView(PrincipalMixin, View):
     def get(self, request: HttpRequest, pk: Any) -> HttpResponse:
         job = job_or_404(self, pk)
         page = job_page(job, job.last_stage)
-        context = {"page": page, "polled": True, **_details(page, request.GET)}
+        context = {"page": page, "polled": True, **_details(page, request.GET), **_under_way(page)}
         return polled(request, "jobs/_progress.html", context, ended=page.ended)
 
 
@@ -233,3 +234,8 @@ def _details(page: JobPage, query: QueryDict) -> dict[str, Any]:
         "log_kinds": LOG_KINDS,
         "problems": chunk_problems(page.job).select_related("lease_owner")[:PROBLEMS_SHOWN],
     }
+
+
+def _under_way(page: JobPage) -> dict[str, Any]:
+    """Of a job that has not ended."""
+    return {} if page.ended else {"stages": stages_progress(page.job), "in_hand": list(chunks_in_hand(page.job))}

@@ -51,7 +51,7 @@ def test_the_form_makes_a_job(browser_client: Client, world: World) -> None:
 def test_the_form_says_when_and_how_long(browser_client: Client, world: World) -> None:
     url, at = reverse("web:job_new"), timezone.now().replace(second=0, microsecond=0) + timedelta(days=1)
     when = {"start_at": f"{at:%Y-%m-%dT%H:%M}", "complete_within": "3600", "max_error_rate": "0.25"}
-    assert '<details class="card"> <summary><h2>When' in text_of(browser_client.get(url))
+    assert '<details class="card"> <summary><h2>Settings</h2>' in text_of(browser_client.get(url))
     browser_client.post(url, form(world, **when))
     job = Job.objects.get(name="Mine")
     assert (job.state, job.start_at, job.complete_within, job.max_error_rate) == ("scheduled", at, 3600, 0.25)
