@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from django.conf import settings
@@ -76,6 +76,7 @@ BUSY: Final = {
 ANSWERED: Final = (ItemStatus.OK, ItemStatus.TRUNCATED)
 ENGINE_PHASES: Final = ("forward", "maxsim")
 KEPT_RESULTS: Final = 1000
+TEXT_OPTIONS: Final = ("instruction", "template", "labels")
 Side = str | list[int]  # a text, or the token ids in its place
 
 
@@ -226,8 +227,17 @@ def call_run(
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
+        **_asked(call.options),
     }
     return replace(gathered, rate_limit=admission.headers())
+
+
+def _asked(options: SyncOptions) -> dict[str, Any]:
+    """What a score depends on beside the texts. Texts among the options are not kept, only that they were given."""
+    told = replace(options, ranking=None).to_json()
+    texts = [name for name in TEXT_OPTIONS if name in told]
+    kept = {name: value for name, value in told.items() if name not in TEXT_OPTIONS}
+    return {**({"options": kept} if kept else {}), **({"texts_not_kept": texts} if texts else {})}
 
 
 def _answered(

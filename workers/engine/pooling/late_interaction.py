@@ -109,8 +109,8 @@ class LateInteractionRunner:
             return len(self._reservations)
 
     def matches(self, query: Tensor, document: Tensor) -> tuple[npt.NDArray[np.int32], float]:
-        """Of ``[m, E]`` and ``[d, E]``: each query token's best document token, found where scores are made, and the share
-        of a similarity that counts."""
+        """Of ``[m, E]`` and ``[d, E]``: each query token's best document token, found where scores are made, and the
+        share of a similarity that counts."""
         device = self._device if self.gpu_maxsim else CPU
         ours, theirs = query.to(device), document.to(device, query.dtype)
         only = np.zeros(1, dtype=np.int64)
