@@ -187,13 +187,17 @@ class SyncPooledText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTokenRow:
-    """What the model read in one go, n tokens. ``role``: query | document | prompt, where both are in it; ``uses``: text |
-    prefix | special | expansion | skipped."""
+    """What the model read in one go, n tokens. ``role``: query | document | prompt, where both are in it; ``uses``:
+    text | prefix | special | expansion | skipped."""
 
     role: str
     token_ids: list[int]
     texts: list[str]
     uses: list[str]
+
+    @property
+    def tokens(self) -> list[tuple[str, str]]:
+        return list(zip(self.texts, self.uses, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Why a pair has its score: of two texts (``/v1/explain``), of a ranked document of a job, of an item of a kept request."""
+"""Why a pair has its score: of two texts, of a ranked document of a job, of an item of a kept request."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ EXAMPLE: Final = {
 }
 WHAT: Final = (
     "Computed afresh, by the code that scores. Late interaction: how similar each pair of tokens is, and which are "
-    "counted; sparse: the shared terms; hybrid: the parts with their weights; generative: the labels' probabilities and "
-    "the prompt; of every kind the tokens that were read and what was cut. A bi-encoder compares two vectors and can "
-    "say no more than that."
+    "counted; sparse: the shared terms; hybrid: the parts with their weights; generative: the labels' probabilities "
+    "and the prompt; of every kind the tokens that were read and what was cut. A bi-encoder compares two vectors and "
+    "can say no more than that."
 )
 
 

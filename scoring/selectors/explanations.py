@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from django.db.models import F
@@ -15,6 +15,8 @@ from scoring.ranking import POSITION
 from scoring.selectors.failures import candidate_places
 from scoring.selectors.jobs import RankedDocument, query_named, ranked_documents, results_of
 from scoring.selectors.texts import texts_gone
+
+OTHERS: Final = 20  # documents that are offered for comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,8 @@ def _text(texts: list[str] | None, index: int) -> str | None:
     if not texts:
         return None
     return texts[index] if index < len(texts) else texts[0]
+
+
+def neighbours(pair: RankedPair) -> list[RankedDocument]:
+    """The best documents of the same query, to compare with."""
+    return [row for row in ranked_documents(pair.result, limit=OTHERS) if row.rank != pair.ranked.rank]
