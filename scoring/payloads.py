@@ -101,6 +101,12 @@ class SyncOptions:
     def to_json(self) -> dict[str, Any]:
         return {**_told(self), **({"ranking": _told(self.ranking)} if self.ranking else {})}
 
+    def kept(self) -> dict[str, Any]:
+        """What a stored request says of them: ``options`` as they were, but of texts only that they were given."""
+        told = {name: value for name, value in _told(self).items() if name != "ranking"}
+        texts = [name for name in ("instruction", "template", "labels") if told.pop(name, None)]
+        return {**({"options": told} if told else {}), **({"texts_not_kept": texts} if texts else {})}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         if unknown := data.keys() - {each.name for each in fields(cls)}:

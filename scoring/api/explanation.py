@@ -95,7 +95,7 @@ class TermSerializer(serializers.Serializer[Any]):
     product = serializers.FloatField(help_text="All together are the score of the part")
 
 
-class LabelSerializer(serializers.Serializer[Any]):
+class LabelShareSerializer(serializers.Serializer[Any]):
     label = serializers.CharField()
     probability = serializers.FloatField(allow_null=True)
 
@@ -129,7 +129,7 @@ class ExplanationSerializer(AnswerSerializer):
         child=serializers.IntegerField(), help_text="Places in the document's row that are compared"
     )
     terms = TermSerializer(many=True, help_text="Sparse: what query and document share, the largest product first")
-    labels = LabelSerializer(many=True, help_text="Generative")
+    labels = LabelShareSerializer(many=True, help_text="Generative")
     cut = CutSerializer()
 
 

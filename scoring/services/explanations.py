@@ -81,16 +81,23 @@ def pair_explain(
     *, asked: Asked, model: ScoringModel, query: str, document: str, options: SyncOptions | None = None
 ) -> Explanation:
     """Score one pair and say why. Raises AssayError as ``scoring_run`` does."""
+    return _explained(asked, model, query, document, options or SyncOptions(), keep_texts=True)
+
+
+def _explained(
+    asked: Asked, model: ScoringModel, query: str, document: str, options: SyncOptions, *, keep_texts: bool
+) -> Explanation:
     answer = scoring_run(
         principal=asked.principal,
         endpoint=asked.endpoint,
         model=model,
         queries=[query],
         documents=[document],
-        options=replace(options or SyncOptions(), explain=True),
+        options=replace(options, explain=True),
         timeout_ms=asked.timeout_ms,
         request_id=asked.request_id,
         caller=asked.caller,
+        keep_texts=keep_texts,
     )
     return Explanation(answer, query, document, notes=_about_kind(model))
 
@@ -111,9 +118,8 @@ def result_explain(*, asked: Asked, stage: Stage, query: str, document: str) -> 
         message = "The texts of this job were deleted; its scores stay, but cannot be explained without them."
         raise AssayError("texts_deleted", message, status=409)
     asked.principal.require_model(stage.model.name)
-    found = pair_explain(
-        asked=asked, model=stage.model, query=pair.result.query.text, document=pair.ranked.document.text
-    )
+    query_text, text = pair.result.query.text, pair.ranked.document.text
+    found = _explained(asked, stage.model, query_text, text, SyncOptions(), keep_texts=False)
     raw = pair.ranked.raw_score
     notes = [
         *_changes(
@@ -143,7 +149,7 @@ def item_explain(*, asked: Asked, row: ScoreRequest, index: int) -> Explanation:
         raise AssayError("model_gone", message, status=409)
     asked.principal.require_model(row.model.name)
     options = SyncOptions.from_json(row.report.get("options", {}))
-    found = pair_explain(asked=asked, model=row.model, query=item.query, document=item.document, options=options)
+    found = _explained(asked, row.model, item.query, item.document, options, keep_texts=False)
     dtype = row.report.get("dtype", "")
     notes = _changes(revision=row.model_revision, dtype=dtype, answer=found.answer)
     if unkept := row.report.get("texts_not_kept"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from django.conf import settings
@@ -76,7 +76,6 @@ BUSY: Final = {
 ANSWERED: Final = (ItemStatus.OK, ItemStatus.TRUNCATED)
 ENGINE_PHASES: Final = ("forward", "maxsim")
 KEPT_RESULTS: Final = 1000
-TEXT_OPTIONS: Final = ("instruction", "template", "labels")
 Side = str | list[int]  # a text, or the token ids in its place
 
 
@@ -132,10 +131,11 @@ def scoring_run(
     timeout_ms: int | None = None,
     request_id: str = "",
     caller: Caller | None = None,
+    keep_texts: bool = True,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
     side is texts only or token ids only. The deadline counts from ``caller``'s arrival; when it leaves, what is not
-    started is dropped.
+    started is dropped. ``keep_texts``: if the installation keeps any; not of what is stored elsewhere.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
     ``too_many_waiting`` and ``quota_exceeded``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and
@@ -160,6 +160,8 @@ def scoring_run(
         options=options,
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
+    if not keep_texts:
+        row.queries = row.documents = None
     gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
     row.report["pairing"] = pairing
     return answer_keep(row=row, model=model, gathered=gathered)
@@ -227,17 +229,9 @@ def call_run(
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
-        **_asked(call.options),
+        **call.options.kept(),
     }
     return replace(gathered, rate_limit=admission.headers())
-
-
-def _asked(options: SyncOptions) -> dict[str, Any]:
-    """What a score depends on beside the texts. Texts among the options are not kept, only that they were given."""
-    told = replace(options, ranking=None).to_json()
-    texts = [name for name in TEXT_OPTIONS if name in told]
-    kept = {name: value for name, value in told.items() if name not in TEXT_OPTIONS}
-    return {**({"options": kept} if kept else {}), **({"texts_not_kept": texts} if texts else {})}
 
 
 def _answered(

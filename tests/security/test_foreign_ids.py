@@ -164,7 +164,12 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     assert what is not None, f"Nothing in OWNED says whose id {route.pattern} takes."
     kinds = {"set": list(SET_KINDS), "upload": ["document-sets"]}
     for kind in kinds.get(what, [what]):
-        values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "export_format": "csv"}
+        values = {
+            "pk": str(owned.ids[kind if what == "set" else what]),
+            "kind": kind,
+            "export_format": "csv",
+            "index": "0",
+        }
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
         values["username"] = str(owned.user)
         path = "/" + filled(route.pattern, values)
@@ -194,7 +199,8 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
                 answer = getattr(foreign[route.is_api], method)(path, query)
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.content[:300])
                 tried += 1
-            if "get" in route.methods and not path.endswith("csv/"):  # so that the 404 was not the address's own fault
+            # So that the 404 was not the address's own fault. An explanation asks a worker and leaves a request.
+            if "get" in route.methods and not path.endswith("csv/") and "explanation" not in path:
                 answer = own[route.is_api].get(path, query)
                 assert answer.status_code < 300, (path, answer.status_code, answer.content[:300])
     assert tried >= 50
