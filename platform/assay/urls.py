@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView
 
 from accounts.forms import AdminLoginForm
-from assay.api.docs import SwaggerView
+from assay.api.docs import SchemaView, SwaggerView
 
 admin.site.index_title = "Administration"
 admin.site.login_form = AdminLoginForm
@@ -15,7 +14,7 @@ admin.site.login_form = AdminLoginForm
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("accounts.urls")),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/schema/", SchemaView.as_view(), name="schema"),
     path("api/docs/", SwaggerView.as_view(url_name="schema"), name="docs"),
     path("", include("scoring.urls")),
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import TextChoices
 from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
+from drf_spectacular.serializers import PolymorphicProxySerializerExtension
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
 
@@ -60,6 +61,15 @@ class SessionScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         return {"type": "apiKey", "in": "cookie", "name": "assay_session"}
+
+
+class ShapesScheme(PolymorphicProxySerializerExtension):
+    """Of several shapes a body may have more than one, which ``oneOf`` would refuse."""
+
+    priority = 0  # before the one that it is made from
+
+    def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
+        return {"anyOf": super().map_serializer(auto_schema, direction)["oneOf"]}
 
 
 class StrictSerializerScheme(OpenApiSerializerExtension):

@@ -36,7 +36,7 @@ def optional_fields(path: str, method: str) -> list[str]:
     """Of the first shape of body that ``path`` takes: fields that may be left out, each by its own name."""
     shape = document()["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"]
     while "properties" not in shape:
-        reference = shape.get("oneOf", [shape])[0]["$ref"]
+        reference = shape.get("anyOf", [shape])[0]["$ref"]
         shape = document()["components"]["schemas"][reference.rsplit("/", 1)[-1]]
     others = [name for name, field in shape["properties"].items() if "Another name" in field.get("description", "")]
     return [name for name in shape["properties"] if name not in [*shape.get("required", []), *others]]

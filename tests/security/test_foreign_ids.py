@@ -65,14 +65,18 @@ OWNED = {
     "api/v1/score-requests/": "request",
     "score-requests/": "request",
     "api/v1/tokens/": "token",
+    "tokens/": "token",
     "api/v1/teams/": "team",
     "api/v1/webhooks/": "webhook",
+    "webhooks/": "webhook",
+    "people/": "member",
     "api/v1/webhook-deliveries/": "delivery",
     "v1/files/": "file",
     "v1/batches/": "batch",
     "<set_kind:kind>/upload/": "upload",
     "<set_kind:kind>/": "set",
 }
+SHORT = ("team", "member")  # numbers that a page may hold for other reasons
 QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
@@ -134,7 +138,15 @@ def owned(analyst: User, team: Team) -> Owned:
         **{"job": job, "request": request, "upload": upload, "webhook": webhook, "delivery": delivery},
         **sets,
     }
-    public = {"team": team.pk, "token": token.public_id, "file": file.public_id, "batch": batch.public_id}
+    member = Membership.objects.get(user=analyst)
+    Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
+    public = {
+        "member": member.pk,
+        "team": team.pk,
+        "token": token.public_id,
+        "file": file.public_id,
+        "batch": batch.public_id,
+    }
     return Owned({name: row.pk for name, row in rows.items()} | public, analyst)
 
 
@@ -171,7 +183,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
             "index": "0",
         }
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
-        values["username"] = str(owned.user)
+        values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"])}
         path = "/" + filled(route.pattern, values)
         assert resolve(path).route.lstrip("^").rstrip("$") == route.pattern, path
         yield path
@@ -292,7 +304,7 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
-    foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name != "team"]
+    foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
     shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
     tried = 0
     for route in routes():
