@@ -62,7 +62,7 @@ class JobExplanationQuerySerializer(StageQuerySerializer):
 
 
 class ItemQuerySerializer(StrictSerializer):
-    index = StrictIntegerField(default=0, min_value=0, help_text="Which of the request's results")
+    index = serializers.IntegerField(default=0, min_value=0, help_text="Which of the request's results")
 
 
 class RowSerializer(serializers.Serializer[Any]):
@@ -96,7 +96,7 @@ class TermSerializer(serializers.Serializer[Any]):
 
 
 class LabelShareSerializer(serializers.Serializer[Any]):
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     probability = serializers.FloatField(allow_null=True)
 
 

@@ -78,24 +78,39 @@ class HeatMap:
         return range(STEPS + 1)
 
 
-def ceiling_of(explanations: Sequence[SyncExplanation]) -> float:
-    """The top of the one range of colours: the highest similarity of any of the pairs."""
-    values = [float(np.nanmax(similarities(why.matches), initial=0.0)) for why in explanations if why.matches]
-    return max(values, default=0.0) or 1.0
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The tops of the two ranges of colours, over all pairs of a page: of similarities, and of what one document token
+    gives to all query tokens."""
+
+    similarity: float
+    given: float
 
 
-def heat_map(why: SyncExplanation, ceiling: float, *, name: str) -> HeatMap | None:
+def ceiling_of(explanations: Sequence[SyncExplanation]) -> Ceiling:
+    matches = [why.matches for why in explanations if why.matches]
+    similar = [float(np.nanmax(similarities(each), initial=0.0)) for each in matches]
+    given = [float(_given(each).max(initial=0.0)) for each in matches]
+    return Ceiling(max(similar, default=0.0) or 1.0, max(given, default=0.0) or 1.0)
+
+
+def _given(matches: SyncMatches) -> npt.NDArray[np.float64]:
+    """[d]: the contributions that each document token was counted for."""
+    given = np.zeros(len(matches.document_places))
+    np.add.at(given, matches.best, [each or 0.0 for each in matches.contributions])
+    return given
+
+
+def heat_map(why: SyncExplanation, ceiling: Ceiling, *, name: str) -> HeatMap | None:
     """None for a pair without token by token scores."""
     matches = why.matches
     if matches is None:
         return None
     query_row, document_row = why.rows
     values = np.nan_to_num(similarities(matches))  # [m, d]
-    steps = _steps(values, ceiling)
+    steps = _steps(values, ceiling.similarity)
     counted = np.bincount(matches.best, minlength=values.shape[1])  # [d]
-    sums = np.zeros(values.shape[1])
-    np.add.at(sums, matches.best, [each or 0.0 for each in matches.contributions])
-    whole = _steps(sums, float(sums.max(initial=0.0)) or 1.0)
+    whole = _steps(_given(matches), ceiling.given)
     shown = _columns(matches, values.shape[1])
     document = _document(document_row, matches, whole, counted, shown)
     columns = [token for token in document if token.column is not None]

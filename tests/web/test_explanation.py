@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounts.models import Team
 from scoring.models import ScoreRequest
 from scoring.payloads import SyncExplanation, SyncMatches, SyncTokenRow
-from scoring.web.heat import MOST_COLUMNS, ceiling_of, heat_map
+from scoring.web.heat import MOST_COLUMNS, Ceiling, ceiling_of, heat_map
 from tests.web.conftest import World, text_of
 
 
@@ -45,23 +45,23 @@ def explanation(values: list[list[float]]) -> SyncExplanation:
 def test_steps_count_the_cells_on_one_range_and_sum_to_the_score() -> None:
     first, second = explanation([[0.5, -0.2, 0.1], [0.1, 0.4, 0.2]]), explanation([[1.0, 0.0, 0.5], [0.0, 0.0, 0.1]])
     ceiling = ceiling_of([first, second])
-    assert ceiling == 1.0
+    assert ceiling == Ceiling(1.0, 1.0)
     heat = heat_map(first, ceiling, name="heat-0")
     assert heat is not None and heat.total == pytest.approx(0.9)
     assert [each.cells for each in heat.query] == [
         [(5, True), (0, False), (1, False)],
         [(1, False), (4, True), (2, False)],
     ]
-    assert [(token.step, token.counted) for token in heat.document] == [(10, 1), (8, 1), (0, 0), (None, 0)]
+    assert [(token.step, token.counted) for token in heat.document] == [(5, 1), (4, 1), (0, 0), (None, 0)]
     assert heat.document[1].joined and not heat.document[0].joined and heat.document[3].grey
     assert heat.query[0].token.grey and heat.query[1].match == "seen"
-    assert heat.data == {"all": [10, 8, 0], "rows": [[5, 0, 1], [1, 4, 2]], "best": [0, 1]}
+    assert heat.data == {"all": [5, 4, 0], "rows": [[5, 0, 1], [1, 4, 2]], "best": [0, 1]}
 
 
 def test_of_a_long_document_the_surroundings_of_counted_tokens_are_drawn() -> None:
     values = np.zeros((2, MOST_COLUMNS + 200), dtype=np.float32)
     values[0, 100], values[1, 600] = 0.5, 0.25
-    heat = heat_map(explanation(values.tolist()), 1.0, name="heat-0")
+    heat = heat_map(explanation(values.tolist()), Ceiling(0.5, 0.5), name="heat-0")
     assert heat is not None and heat.windowed and heat.left_out == MOST_COLUMNS + 200 - len(heat.columns)
     assert [token.gap for token in heat.document].count(True) == 2
     counted = [place for place, token in enumerate(heat.columns) if token.counted]
