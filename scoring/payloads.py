@@ -95,10 +95,17 @@ class SyncOptions:
     normalize: bool | None = None  # None: as the checkpoint does
     priority: str = "interactive"  # interactive | batch, behind all interactive work
     return_tokens: bool = False  # the names of the token ids that the answer speaks of
+    explain: bool = False  # computed afresh, and the reply says why each pair has its score
     ranking: SyncRanking | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**_told(self), **({"ranking": _told(self.ranking)} if self.ranking else {})}
+
+    def kept(self) -> dict[str, Any]:
+        """What a stored request says of them: ``options`` as they were, but of texts only that they were given."""
+        told = {name: value for name, value in _told(self).items() if name != "ranking"}
+        texts = [name for name in ("instruction", "template", "labels") if told.pop(name, None)]
+        return {**({"options": told} if told else {}), **({"texts_not_kept": texts} if texts else {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -185,6 +192,74 @@ class SyncPooledText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SyncTokenRow:
+    """What the model read in one go, n tokens. ``role``: query | document | prompt, where both are in it; ``uses``:
+    text | prefix | special | expansion | skipped."""
+
+    role: str
+    token_ids: list[int]
+    texts: list[str]
+    uses: list[str]
+
+    @property
+    def tokens(self) -> list[tuple[str, str]]:
+        return list(zip(self.texts, self.uses, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncMatches:
+    """MaxSim of m query tokens and d document tokens; the places are in their rows."""
+
+    similarities: str  # [m, d]
+    query_places: list[int]  # m
+    document_places: list[int]  # d
+    best: list[int]  # m, among the d
+    contributions: list[float | None]  # m
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncTerm:
+    token_id: int
+    text: str
+    query_weight: float
+    document_weight: float
+    product: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPart:
+    """``name``: dense | tokens | sparse."""
+
+    name: str
+    weight: float
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncExplanation:
+    """Why one pair has its score; what does not apply to the kind of model is empty."""
+
+    rows: list[SyncTokenRow] = field(default_factory=list)
+    parts: list[SyncPart] = field(default_factory=list)
+    matches: SyncMatches | None = None
+    terms: list[SyncTerm] = field(default_factory=list)
+    cut_query: str = ""  # the ends of the texts that there was no room for
+    cut_document: str = ""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        matches = data.get("matches")
+        return cls(
+            rows=[SyncTokenRow(**_understood(SyncTokenRow, row)) for row in data.get("rows", ())],
+            parts=[SyncPart(**_understood(SyncPart, part)) for part in data.get("parts", ())],
+            matches=SyncMatches(**_understood(SyncMatches, matches)) if matches else None,
+            terms=[SyncTerm(**_understood(SyncTerm, term)) for term in data.get("terms", ())],
+            cut_query=data.get("cut_query", ""),
+            cut_document=data.get("cut_document", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
     """Per-pair lists are in the order submitted: query-major for a matrix. ``error_code`` set: nothing else is."""
 
@@ -199,6 +274,7 @@ class SyncReply:
     labels: SyncLabels | None = None
     pooled: list[SyncPooledText] = field(default_factory=list)
     pooled_labels: list[str] = field(default_factory=list)  # K names
+    explanations: list[SyncExplanation] = field(default_factory=list)  # P, if asked for and the model can say why
     best_windows: list[list[int]] | None = None  # chunk_max: [start, end] in each pair's document
     positions: list[int] = field(default_factory=list)  # of a stored set: which document each pair is of, best first
     scored: int | None = None  # pairs that got a score, those left out by top_n among them; None: all are here
@@ -217,7 +293,8 @@ class SyncReply:
     def to_json(self) -> dict[str, Any]:
         labels = {"labels": asdict(self.labels)} if self.labels else {}
         pooled = {"pooled": [text.to_json() for text in self.pooled]} if self.pooled else {}
-        return {**_told(self), **labels, **pooled, "version": self.version}
+        why = {"explanations": [asdict(each) for each in self.explanations]} if self.explanations else {}
+        return {**_told(self), **labels, **pooled, **why, "version": self.version}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -228,4 +305,5 @@ class SyncReply:
         labels = data.get("labels")
         told = SyncLabels(**_understood(SyncLabels, labels)) if labels else None
         pooled = [SyncPooledText.from_json(text) for text in data.get("pooled", ())]
-        return cls(**{**_understood(cls, data), "labels": told, "pooled": pooled})
+        why = [SyncExplanation.from_json(each) for each in data.get("explanations", ())]
+        return cls(**{**_understood(cls, data), "labels": told, "pooled": pooled, "explanations": why})

@@ -44,6 +44,7 @@ from workers.engine.types import (
 from workers.host import Host
 from workers.loop import Loop
 from workers.set_ranking import SetRanker, SetScores
+from workers.sync_explanations import told_explanations
 from workers.sync_texts import TOKEN_TASKS, pooled_reply, pooling_request, token_reply
 
 logger = logging.getLogger(__name__)
@@ -308,10 +309,12 @@ def _scoring_request(hand: InHand) -> ScoringRequest:
         deadline=hand.deadline,
         cancelled=hand.cancelled,
         options=options,
+        explain=given.explain,
     )
 
 
 def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
+    """Raises EngineError for explanations that are too large."""
     return SyncReply(
         scores=numbers(output.scores),
         raw_scores=numbers(output.raw_scores),
@@ -321,6 +324,7 @@ def reply_of(output: ScoringOutput, worker_name: str) -> SyncReply:
         query_truncated_tokens=output.query_truncated_tokens.tolist(),
         labels=_labels(output.labels) if output.labels else None,
         best_windows=None if output.best_windows is None else output.best_windows.tolist(),
+        explanations=told_explanations(output.explanations or ()),
         scale=output.scale,
         prompt_tokens=output.prompt_tokens,
         query_tokens=output.query_tokens,

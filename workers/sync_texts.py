@@ -63,6 +63,10 @@ def pooling_request(
     )
 
 
+def packed(values: npt.NDArray[Any] | None) -> str:
+    return "" if values is None else base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
+
+
 def pooled_reply(output: PoolingOutput, worker_name: str, names: Names | None) -> SyncReply:
     """``names``: of token ids, where they are asked for. Raises EngineError for more than MOST_BYTES."""
     size = sum(_bytes(text) for text in output.data)
@@ -123,13 +127,13 @@ def _rows(call: SyncRequest, text: str, reader: TokenReader, names: Names | None
 def _pooled(text: PooledText, names: Names | None) -> SyncPooledText:
     ids = [int(token_id) for token_id in (text.token_ids if text.sparse is None else text.sparse[0])]
     return SyncPooledText(
-        vector=_packed(text.vector),
-        token_vectors=_packed(text.token_vectors),
-        classes=_packed(text.classes),
-        token_classes=_packed(text.token_classes),
+        vector=packed(text.vector),
+        token_vectors=packed(text.token_vectors),
+        classes=packed(text.classes),
+        token_classes=packed(text.token_classes),
         token_ids=ids,
         tokens=names(ids) if names else [],
-        weights="" if text.sparse is None else _packed(text.sparse[1]),
+        weights="" if text.sparse is None else packed(text.sparse[1]),
         spans=[[span.label, span.score, span.start, span.end] for span in text.spans],
     )
 
@@ -137,7 +141,3 @@ def _pooled(text: PooledText, names: Names | None) -> SyncPooledText:
 def _bytes(text: PooledText) -> int:
     arrays = (text.vector, text.token_vectors, text.classes, text.token_classes, *(text.sparse or ()))
     return sum(array.nbytes for array in arrays if array is not None)
-
-
-def _packed(values: npt.NDArray[Any] | None) -> str:
-    return "" if values is None else base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()

@@ -12,6 +12,7 @@ from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
@@ -57,6 +58,7 @@ urlpatterns = [
     path("v2/rerank", CohereRerankView.as_view(), name="v2-rerank"),
     path("score", ScoreView.as_view(), name="score"),
     path("v1/score", V1ScoreView.as_view(), name="v1-score"),
+    path("v1/explain", ExplainView.as_view(), name="v1-explain"),
     path("generative_scoring", GenerativeView.as_view(), name="generative-scoring"),
     path("v1/embeddings", EmbeddingsView.as_view(), name="v1-embeddings"),
     path("v2/embed", CohereEmbedView.as_view(), name="v2-embed"),
@@ -77,6 +79,12 @@ urlpatterns = [
     path("v1/batches/<str:batch_id>", BatchView.as_view(), name="v1-batch"),
     path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
     path("api/v1/document-sets/<uuid:pk>/rank", SetRankView.as_view(), name="api-document-set-rank"),
+    path("api/v1/jobs/<uuid:pk>/explanation", JobExplanationView.as_view(), name="api-job-explanation"),
+    path(
+        "api/v1/score-requests/<uuid:pk>/explanation",
+        ItemExplanationView.as_view(),
+        name="api-score-request-explanation",
+    ),
     path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]

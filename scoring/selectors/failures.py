@@ -14,7 +14,7 @@ from scoring.states import ChunkState
 
 def failure_codes(result: QueryResult, positions: Collection[int]) -> dict[int, str]:
     """For failed documents of one ranking, by position in their set: a code such as ``worker_crashed``."""
-    places = _places(result, positions)
+    places = candidate_places(result, positions)
     query = result.query_position
     chunks = Chunk.objects.filter(
         Q(state=ChunkState.FAILED) | Q(state=ChunkState.DONE, report__has_key="failures"),
@@ -38,7 +38,7 @@ def _code(chunk: Chunk, pair: int) -> str | None:
     return next((code for code, pairs in chunk.report["failures"].items() if pair in pairs), None)
 
 
-def _places(result: QueryResult, positions: Collection[int]) -> dict[int, int]:
+def candidate_places(result: QueryResult, positions: Collection[int]) -> dict[int, int]:
     """Where each document is among the stage's candidates for this query: chunks count by that."""
     source = result.stage.source_id
     if source is None:

@@ -131,10 +131,11 @@ def scoring_run(
     timeout_ms: int | None = None,
     request_id: str = "",
     caller: Caller | None = None,
+    keep_texts: bool = True,
 ) -> ScoringAnswer:
     """Score ``queries`` × ``documents`` (``matrix``) or pair by pair (``pairwise``) and store what came of it. Either
     side is texts only or token ids only. The deadline counts from ``caller``'s arrival; when it leaves, what is not
-    started is dropped.
+    started is dropped. ``keep_texts``: if the installation keeps any; not of what is stored elsewhere.
 
     Raises AssayError: 413 ``too_many_documents``, 422 / 409 for what the engine refuses, 429 ``overloaded``,
     ``too_many_waiting`` and ``quota_exceeded``, 503 ``no_worker``, ``worker_lost``, ``model_load_failed`` and
@@ -159,6 +160,8 @@ def scoring_run(
         options=options,
     )
     row = request_row(principal=principal, endpoint=endpoint, model=model, call=call)
+    if not keep_texts:
+        row.queries = row.documents = None
     gathered = call_run(principal=principal, call=call, model=model, timeout_ms=timeout_ms, row=row, caller=caller)
     row.report["pairing"] = pairing
     return answer_keep(row=row, model=model, gathered=gathered)
@@ -226,6 +229,7 @@ def call_run(
         "parts": gathered.parts,
         "retries": gathered.retries,
         "cold_start": gathered.cold_start,
+        **call.options.kept(),
     }
     return replace(gathered, rate_limit=admission.headers())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.http import Http404
@@ -12,21 +11,10 @@ from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
+from scoring.selectors.explanations import kept_items
 from scoring.web.columns import ColumnsMixin
 from scoring.web.exports import ExportsMixin
 from scoring.web.filtered import FilteredListView
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """One pair. Texts are None unless the installation keeps them."""
-
-    index: int
-    score: float | None
-    raw_score: float | None
-    status: str
-    query: str | None
-    document: str | None
 
 
 class ScoreRequestListView(ExportsMixin, ColumnsMixin, FilteredListView):
@@ -54,31 +42,4 @@ class ScoreRequestDetailView(PrincipalMixin, DetailView[ScoreRequest]):
         return row
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(results=result_rows(self.object), **kwargs)
-
-
-def result_rows(row: ScoreRequest) -> list[ResultRow]:
-    """In the order submitted; a matrix is query-major."""
-    matrix = row.report.get("pairing") == "matrix"
-    rows = []
-    for result in row.results:
-        index = result["index"]
-        query, document = divmod(index, row.document_count) if matrix and row.document_count else (index, index)
-        rows.append(
-            ResultRow(
-                index=index,
-                score=result["score"],
-                raw_score=result["raw_score"],
-                status=result["status"],
-                query=_text(row.queries, query),
-                document=_text(row.documents, document),
-            )
-        )
-    return rows
-
-
-def _text(texts: list[str] | None, index: int) -> str | None:
-    """One query for many documents is given once."""
-    if not texts:
-        return None
-    return texts[index] if index < len(texts) else texts[0]
+        return super().get_context_data(results=kept_items(self.object), **kwargs)

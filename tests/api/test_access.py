@@ -77,7 +77,10 @@ def test_an_unknown_token_is_refused(db: None) -> None:
 def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APIClient, stranger: APIClient) -> None:
     """Every address that names a row, by every method it has: 404 for the other team, not 404 for its own."""
     team = ended.team
-    request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
+    item = {"index": 0, "score": 1.0, "raw_score": 1.0, "status": "ok"}
+    request = ScoreRequest.objects.create(
+        team=team, endpoint="/score", model_name="late", status_code=200, results=[item]
+    )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
     rows = {
@@ -101,11 +104,14 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
             query = {"judgement_set": rows["/api/v1/judgements"]}
         if path.endswith("rank"):
             query = {"query": "kettles"}
+        if path.startswith("/api/v1/jobs") and path.endswith("explanation"):
+            query = {"query": "q1", "document": "d7"}
         foreign = getattr(stranger, method)(own, query)
         assert foreign.status_code == 404, (method, path, foreign.content)
         assert foreign.json()["error"]["code"] == "not_found"
         if method != "delete":
-            allowed = (503,) if path.endswith("rank") else (200, 201, 409)  # no worker is there
+            asks_a_worker = path.endswith(("rank", "jobs/{id}/explanation"))
+            allowed = (503,) if asks_a_worker else (200, 201, 409)  # no worker is there
             assert getattr(api, method)(own, query).status_code in allowed, (method, path)
         tried += 1
     assert tried >= 19

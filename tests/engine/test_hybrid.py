@@ -278,3 +278,16 @@ def test_weights_that_make_no_mean_are_refused(hybrid_folder: Path, weights: tup
     with pytest.raises(EngineError, match="three numbers of 0 and more"):
         engine.load(ModelSpec("fused", hybrid_folder, ModelKind.HYBRID, weights=weights))
     engine.close()
+
+
+def test_parts_with_their_weights_sum_to_the_score(engine: Engine, reference: Callable[[str], Reference]) -> None:
+    output = engine.submit(ScoringRequest("uneven", QUERIES, DOCUMENTS, explain=True)).result(60)
+    assert output.explanations is not None
+    pairs = [(query, document) for query in QUERIES for document in DOCUMENTS]
+    for (query, document), raw, why in zip(pairs, output.raw_scores, output.explanations, strict=True):
+        expected = parts(reference(query), reference(document))
+        np.testing.assert_allclose([part.score for part in why.parts], expected, atol=1e-4)
+        assert sum(part.weight * part.score for part in why.parts) == pytest.approx(float(raw), abs=1e-5)
+        assert why.matches is not None and why.terms is not None
+        assert sum(why.matches.contributions) == pytest.approx(expected[2], abs=1e-4)
+        assert sum(term.product for term in why.terms) == pytest.approx(expected[1], abs=1e-4)

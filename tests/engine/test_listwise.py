@@ -303,3 +303,12 @@ def test_a_folder_without_the_projector_is_refused(listwise_folder: Path, tmp_pa
         engine.load(ModelSpec("list", tmp_path, ModelKind.LISTWISE))
     assert refusal.value.code == "missing_weights"
     engine.close()
+
+
+def test_the_block_that_a_pair_was_read_in_is_shown(engine: Engine) -> None:
+    name = next(iter(engine.models()))
+    output = engine.submit(ScoringRequest(name, QUERIES[:1], DOCUMENTS, explain=True)).result(60)
+    assert output.explanations is not None
+    for document, why in zip(DOCUMENTS, output.explanations, strict=True):
+        (row,) = why.rows
+        assert row.role == "prompt" and document.strip() in "".join(row.texts) and QUERIES[0] in "".join(row.texts)

@@ -276,3 +276,13 @@ def test_s5_a_body_without_its_head_is_refused(tiny_folders: dict[str, Path]) ->
         engine.load(ModelSpec("bare", tiny_folders["bert"], ModelKind.SPARSE))
     assert refusal.value.code == "missing_weights"
     engine.close()
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "twice"])
+def test_matching_terms_sum_to_the_score(engine: Engine, name: str) -> None:
+    output = engine.submit(ScoringRequest(name, QUERIES, DOCUMENTS, explain=True)).result(60)
+    assert output.explanations is not None
+    for raw, why in zip(output.raw_scores, output.explanations, strict=True):
+        assert why.terms is not None and why.parts[0].score == raw
+        assert sum(term.product for term in why.terms) == pytest.approx(float(raw), rel=1e-5, abs=1e-5)
+        assert all(term.product == term.query_weight * term.document_weight for term in why.terms)

@@ -206,7 +206,7 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
     assert what is not None, f"Nothing in OWNED says whose id {route.pattern} takes."
     kinds = {"set": list(SET_KINDS), "upload": ["document-sets"]}
     for kind in kinds.get(what, [what]):
-        values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind}
+        values = {"pk": str(owned.ids[kind if what == "set" else what]), "kind": kind, "index": "0"}
         values["public_id"] = values["file_id"] = values["batch_id"] = values["pk"]
         values["short_id"] = values["pk"]
         values |= {"username": str(owned.user), "delivery": str(owned.ids["delivery"]), "position": "0"}
@@ -238,8 +238,8 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
                 answer = getattr(foreign[route.is_api], method)(path, query)
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.content[:300])
                 tried += 1
-            # So that the 404 was not the address's own fault.
-            if "get" in route.methods and not private:
+            # So that the 404 was not the address's own fault. An explanation asks a worker and leaves a request.
+            if "get" in route.methods and not private and "explanation" not in path:
                 answer = own[route.is_api].get(path, query)
                 assert answer.status_code < 300, (path, answer.status_code, answer.content[:300])
     assert tried >= 50

@@ -24,6 +24,7 @@ How a request becomes scores, and where each step is::
         a list packed before    packed_documents.py, against_packed.py   queries against all of it, without texts
         encodings kept      caches/              by content: on the device, in memory, on the disk
       finish                outputs.py, pooling/output.py   order submitted, per-item status  (postprocess thread)
+        why a pair scores   explanations.py, pooling/pair_explanations.py   tokens read, matches, terms; if asked for
 
     Engine.reader           token_reader.py      what a model reads, as token ids; nothing runs
 

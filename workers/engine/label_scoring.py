@@ -105,6 +105,11 @@ class LabelRunner(TaskRunner):
     def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
         return [(Role.PROMPT, prompt.token_ids) for prompt in work.results.prompts if prompt]
 
+    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
+        place = work.results.prompt_of[pair]
+        read: Prompt | None = work.results.prompts[place] if place >= 0 else None
+        return [(Role.PROMPT, read.token_ids)] if read else []
+
     def run(self, sequences: list[Sequence]) -> None:
         score_with_retry(sequences, self._score, self._model, self._counters)
 

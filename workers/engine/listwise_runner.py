@@ -101,6 +101,11 @@ class ListwiseRunner(TaskRunner):
             for index, (_, block) in enumerate(results.blocks)
         )
 
+    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
+        results: ListwiseResults = work.results
+        blocks = [block for place, block in results.blocks if pair in results.lists[place][block.passages]]
+        return [(Role.PROMPT, block.token_ids) for block in blocks]
+
     def run(self, sequences: list[Sequence]) -> None:
         started = time.monotonic()
         vectors = self._vectors(sequences, in_float32=False)

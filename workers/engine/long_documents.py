@@ -38,7 +38,7 @@ class WindowedRequest:
         best = self._best(output.raw_scores)  # [P]
         query_truncated = np.zeros(self.submitted.query_count, dtype=np.int32)
         np.maximum.at(query_truncated, self.query_of, output.query_truncated_tokens)
-        labels = output.labels
+        labels, why = output.labels, output.explanations
         if labels is not None:
             labels = replace(labels, probabilities=labels.probabilities[best], logprobs=labels.logprobs[best])
         return replace(
@@ -51,6 +51,7 @@ class WindowedRequest:
             errors={pair: output.errors[int(w)] for pair, w in enumerate(best) if int(w) in output.errors},
             labels=labels,
             best_windows=self.places[best],
+            explanations=None if why is None else tuple(why[window] for window in best),
         )
 
     def _best(self, raw_scores: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:

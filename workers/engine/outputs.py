@@ -6,13 +6,15 @@ Shapes: Q queries, D documents, P pairs as in ``types``.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
+from workers.engine.explanation_types import PairExplanation
+from workers.engine.explanations import cut_text
 from workers.engine.model_types import ModelInfo
 from workers.engine.sequence import Work
 from workers.engine.types import ItemStatus, LabelScores, Pairing, ScoringOutput, ScoringRequest, Timings, Truncation
@@ -100,6 +102,19 @@ def assemble_output(
         fallback=fallback,
         dtype=info.dtype,
         revision=info.revision,
+        explanations=_explanations(work, facts) if work.scoring.explain else None,
+    )
+
+
+def _explanations(work: Work, facts: PairFacts) -> tuple[PairExplanation, ...]:
+    request, tokenizer = work.scoring, work.task.tokenizer
+    return tuple(
+        replace(
+            work.task.explain(work, pair),
+            cut_query=cut_text(tokenizer, request.queries, query, int(facts.query_truncated[pair])),
+            cut_document=cut_text(tokenizer, request.documents, document, int(facts.truncated[pair])),
+        )
+        for pair, (query, document) in enumerate(zip(*pair_indices(request), strict=True))
     )
 
 

@@ -99,6 +99,11 @@ class PairRunner(TaskRunner):
     def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
         return [(Role.PROMPT, pair.token_ids) for pair in work.results.pairs if pair]
 
+    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
+        place = work.results.pair_of[pair]
+        read: Pair | None = work.results.pairs[place] if place >= 0 else None
+        return [(Role.PROMPT, read.token_ids)] if read else []
+
     def run(self, sequences: list[Sequence]) -> None:
         score_with_retry(sequences, self._score, self._model, self._counters)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Sequence as Range
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from workers.engine.types import EncodingRequest, PoolingRequest, ScoringRequest
 if TYPE_CHECKING:
     from workers.engine.long_documents import WindowedRequest
     from workers.engine.pooling.packed_documents import PackedDocuments
+    from workers.engine.texts.tokenizer import Tokens
 
 _KEYS = itertools.count()
 _PRODUCTS_PER_TOKEN = 50_000  # so many products of vectors in MaxSim weigh about as much as one token's forward
@@ -56,6 +58,8 @@ class Sequence:
     tokens: int = 0  # what they were when it was encoded, from a cache too
     truncated: int = 0
     attended: int | None = None  # as in ``Tokens``
+    read: Tokens | None = None  # as its layout made it, if it came from no cache
+    kept: Range[int] | None = None  # places whose token vectors are compared; None: all
     prefix: Prefix | None = None
     cache_key: CacheKey | None = None
     parts: frozenset[Part] = frozenset()  # what its text is to become
@@ -99,6 +103,7 @@ class EmbeddingResults:
     cached_documents: int = 0
     fallback: str | None = None
     packed: PackedDocuments | list[Encoding] | None = None  # documents that no sequence brings: all of a list, or some
+    explained: dict[tuple[Role, int], Sequence] = field(default_factory=dict)  # what ran, if that is to be shown
 
     def mark_empty(self, role: Role, index: int) -> None:
         places = self.query_of if role is Role.QUERY else self.document_of
@@ -155,6 +160,9 @@ class Work:
     tokenise_seconds: float = 0.0
     forward_seconds: float = 0.0
     maxsim_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.afresh = self.afresh or (isinstance(self.request, ScoringRequest) and self.request.explain)
 
     @property
     def scoring(self) -> ScoringRequest:

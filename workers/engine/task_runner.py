@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workers.engine.errors import EngineError
+from workers.engine.explanation_types import PairExplanation
+from workers.engine.explanations import token_row
 from workers.engine.model_types import ModelInfo
 from workers.engine.role import Role
 from workers.engine.types import (
@@ -151,6 +153,14 @@ class TaskRunner(ABC):
     def rows(self, work: Work) -> list[tuple[Role, list[int]]]:
         """The token ids that a prepared request makes the model read, row by row, and whose each is."""
         return [(sequence.role, sequence.token_ids) for sequence in work.pending]
+
+    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
+        """The rows that one pair of a prepared request is read from; none where it is not read."""
+        raise NotImplementedError
+
+    def explain(self, work: Work, pair: int) -> PairExplanation:
+        """Why one pair of a finished request has its score: by default, what was read."""
+        return PairExplanation(tuple(token_row(self.tokenizer, role, ids) for role, ids in self.rows_of(work, pair)))
 
     @abstractmethod
     def run(self, sequences: list[Sequence]) -> None:

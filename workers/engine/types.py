@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.engine.errors import EngineError
+from workers.engine.explanation_types import PairExplanation
 from workers.engine.model_types import Scale
 
 
@@ -132,6 +133,7 @@ class ScoringRequest:
     cache_salt: str = ""  # generative: only requests of one salt share the prefixes that are kept between requests
     progressed: Callable[[], object] | None = None  # called after every micro-batch that had a part of it; never blocks
     packed: PackedList | None = None
+    explain: bool = False  # computed afresh, and ``ScoringOutput.explanations`` says why; for a few pairs
 
     def __post_init__(self) -> None:
         _name_choices(self, pairing=Pairing)
@@ -188,6 +190,7 @@ class ScoringOutput:
     query_tokens: int = 0  # those of prompt_tokens that encoding the queries by themselves needed
     blocks: npt.NDArray[np.int32] | None = None  # [P], listwise: pairs of one number were read together; -1: not read
     best_windows: npt.NDArray[np.int32] | None = None  # [P, 2], chunk_max: where in the document the score is from
+    explanations: tuple[PairExplanation, ...] | None = None  # P, of chunk_max of the best window
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,14 @@ class Scoring(Resource[S]):
         return self._score("/v1/score", body, timeout)
 
     @operation
+    def explain(
+        self, query: str, document: str, *, model: str | None = None, timeout: float | None = None, **fields: Any
+    ) -> Flow[dict[str, Any]]:
+        """One pair's score and why it is that: the tokens that were read and what they gave."""
+        body = {"query": query, "document": document, **given(model=model), **fields}
+        return self._score("/v1/explain", body, timeout)
+
+    @operation
     def embed(
         self, texts: str | Sequence[str], *, model: str | None = None, input_type: str | None = None,
         timeout: float | None = None, **fields: Any,

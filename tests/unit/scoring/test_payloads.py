@@ -13,13 +13,18 @@ from scoring.dispatch import reply_read
 from scoring.payloads import (
     PAYLOAD_VERSION,
     PayloadError,
+    SyncExplanation,
     SyncLabels,
+    SyncMatches,
     SyncOptions,
+    SyncPart,
     SyncPooledText,
     SyncRanking,
     SyncReply,
     SyncRequest,
     SyncRow,
+    SyncTerm,
+    SyncTokenRow,
 )
 
 CALL = SyncRequest(
@@ -57,6 +62,20 @@ POOLED = SyncReply(
     pooled_labels=["calm"],
 )
 
+EXPLAINED = SyncReply(
+    explanations=[
+        SyncExplanation(
+            rows=[SyncTokenRow(role="query", token_ids=[101], texts=["[CLS]"], uses=["special"])],
+            parts=[SyncPart(name="tokens", weight=1.0, score=None)],
+            matches=SyncMatches(
+                similarities="AACAPw==", query_places=[0], document_places=[1], best=[0], contributions=[1.0]
+            ),
+            terms=[SyncTerm(token_id=7, text="bees", query_weight=2.0, document_weight=0.5, product=1.0)],
+            cut_document="the end",
+        )
+    ],
+)
+
 
 def crossed(payload: SyncRequest | SyncReply, **changes: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(json.dumps({**payload.to_json(), **changes}, allow_nan=False))
@@ -69,6 +88,7 @@ def test_what_is_sent_arrives() -> None:
     assert SyncReply.from_json(crossed(REPLY)) == REPLY
     assert SyncReply.from_json(crossed(SyncReply())) == SyncReply()
     assert SyncReply.from_json(crossed(POOLED)) == POOLED
+    assert SyncReply.from_json(crossed(EXPLAINED)) == EXPLAINED
 
 
 def test_defaults_are_not_sent_so_a_new_field_troubles_an_older_release_only_where_it_is_used() -> None:

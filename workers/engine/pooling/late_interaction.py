@@ -21,7 +21,7 @@ from torch import Tensor
 from workers.engine.caches.compression import token_vectors
 from workers.engine.counters import Counters
 from workers.engine.pooling.encoding import Encoding
-from workers.engine.pooling.maxsim import Pairs, maxsim, maxsim_pairs
+from workers.engine.pooling.maxsim import Pairs, maxsim, maxsim_matches, maxsim_pairs
 from workers.engine.pooling.packed_documents import PackedDocuments
 from workers.engine.pooling.scattered_maxsim import maxsim_where_they_lie
 from workers.engine.role import Role
@@ -107,6 +107,15 @@ class LateInteractionRunner:
     def reservations(self) -> int:
         with self._lock:
             return len(self._reservations)
+
+    def matches(self, query: Tensor, document: Tensor) -> tuple[npt.NDArray[np.int32], float]:
+        """Of ``[m, E]`` and ``[d, E]``: each query token's best document token, found where scores are made, and the
+        share of a similarity that counts."""
+        device = self._device if self.gpu_maxsim else CPU
+        ours, theirs = query.to(device), document.to(device, query.dtype)
+        only = np.zeros(1, dtype=np.int64)
+        _, best = maxsim_matches(ours, [len(ours)], theirs, [len(theirs)], (only, only))
+        return best.cpu().numpy(), 1 / len(ours) if self._mean else 1.0
 
     def _forget(self, keys: Iterable[int]) -> None:
         for key in keys:

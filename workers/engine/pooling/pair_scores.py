@@ -56,12 +56,20 @@ def fused_scores(
     results: EmbeddingResults, weights: Mapping[Part, float], options: ScoringOptions, scale: Scale | None = None
 ) -> Scores:
     """One part alone is not multiplied: its scores are its own, to the bit."""
-    comparisons = {**_COMPARISONS, Part.DENSE: dot_products} if scale is Scale.DOT else _COMPARISONS
-    if len(weights) == 1:
-        return comparisons[next(iter(weights))](results, options)
-    parts = [np.float32(weight) * comparisons[part](results, options) for part, weight in weights.items() if weight]
-    total: Scores = np.sum(parts, axis=0, dtype=np.float32)
+    scores = part_scores(results, weights, options, scale)
+    if len(scores) == 1:
+        return next(iter(scores.values()))
+    weighted = [np.float32(weights[part]) * own for part, own in scores.items()]
+    total: Scores = np.sum(weighted, axis=0, dtype=np.float32)
     return total
+
+
+def part_scores(
+    results: EmbeddingResults, weights: Mapping[Part, float], options: ScoringOptions, scale: Scale | None = None
+) -> dict[Part, Scores]:
+    """Of the parts that count."""
+    comparisons = {**_COMPARISONS, Part.DENSE: dot_products} if scale is Scale.DOT else _COMPARISONS
+    return {part: comparisons[part](results, options) for part, weight in weights.items() if weight}
 
 
 def cosines(results: EmbeddingResults, options: ScoringOptions) -> Scores:

@@ -16,6 +16,7 @@ from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, cont
 from workers.engine.caches.embedding_cache import EmbeddingCache
 from workers.engine.counters import Counters
 from workers.engine.errors import EngineError
+from workers.engine.explanation_types import PairExplanation
 from workers.engine.forward.packed_batch import Piece
 from workers.engine.loading.checkpoint import Checkpoint
 from workers.engine.model_types import ModelInfo
@@ -26,6 +27,7 @@ from workers.engine.pooling.encoding_ahead import assemble_encoding, await_new_o
 from workers.engine.pooling.given_rows import given_rows
 from workers.engine.pooling.late_interaction import LateInteractionRunner, maxsim_backend
 from workers.engine.pooling.output import assemble_pooling
+from workers.engine.pooling.pair_explanations import explain_encodings
 from workers.engine.pooling.pair_scores import assemble_scores
 from workers.engine.pooling.recipe import Recipe
 from workers.engine.role import Role
@@ -103,15 +105,14 @@ class PoolingRunner(TaskRunner):
         fresh = sorted((s for s in sequences if s.encoding is None), key=lambda s: len(s.token_ids))
         for sequence, encoding in zip(fresh, self._encode(fresh) if fresh else (), strict=True):
             sequence.encoding = encoding
-        if fresh:
-            elapsed = time.monotonic() - started
-            for work in {sequence.work for sequence in fresh}:
-                work.forward_seconds += elapsed
+        elapsed = time.monotonic() - started
+        for work in {sequence.work for sequence in fresh}:
+            work.forward_seconds += elapsed
         pairs = [s for s in sequences if isinstance(s.work.request, ScoringRequest)]
         for sequence in pairs if self._kept_for_finish else ():
             if sequence.encoding is not None:
-                results: EmbeddingResults = sequence.work.results
-                results.encodings[sequence.role, sequence.index] = replace(sequence.encoding, tokens=None)
+                place = sequence.role, sequence.index
+                sequence.work.results.encodings[place] = replace(sequence.encoding, tokens=None)
         if self.late_interaction is not None and pairs:
             self.late_interaction.postprocess_pooler_output(
                 [(s, s.encoding) for s in pairs if s.encoding is not None and s.encoding.tokens is not None]
@@ -119,14 +120,16 @@ class PoolingRunner(TaskRunner):
 
     def finish(self, work: Work) -> ScoringOutput | PoolingOutput | EncodingOutput:
         if isinstance(work.request, PoolingRequest):
-            recipe = self._recipe
-            output = assemble_pooling(work, self.info, recipe.labels, recipe.activation)
-            return output if recipe.refine is None else recipe.refine(work.request, output)
+            output = assemble_pooling(work, self.info, self._recipe.labels, self._recipe.activation)
+            return output if self._recipe.refine is None else self._recipe.refine(work.request, output)
         if isinstance(work.request, EncodingRequest):
             if work.request.pack_as:
                 self._keep(work)
             return assemble_encoding(work)
         return assemble_scores(work, self._recipe.weights, self.info, self._counters)
+
+    def explain(self, work: Work, pair: int) -> PairExplanation:
+        return explain_encodings(work, pair, self._recipe.weights, self.late_interaction)
 
     def release(self, work: Work) -> None:
         if self.late_interaction is not None:
@@ -189,6 +192,7 @@ class PoolingRunner(TaskRunner):
         self._counters.add(truncations=sum(s.truncated > 0 for s in (*queries, *documents)))
         if self.late_interaction is not None:
             self.late_interaction.register_request(work.key, (sequence.index for sequence in documents))
+        results.explained = {(s.role, s.index): s for s in (*queries, *documents)} if request.explain else {}
         work.pending.extend((*queries, *documents))
 
     def _prepare_documents(self, work: Work, request: EncodingRequest) -> None:
@@ -205,8 +209,7 @@ class PoolingRunner(TaskRunner):
     def _packed(self, wanted: int | None) -> PackedLists:
         """Of documents let in up to ``wanted`` tokens."""
         limit = min(wanted or sys.maxsize, self._recipe.layout.room(Role.DOCUMENT, ""))
-        parts = frozenset(self._recipe.weights)
-        key = CacheKey(self._identity, self._device, Role.DOCUMENT, parts, limit, b"")
+        key = CacheKey(self._identity, self._device, Role.DOCUMENT, frozenset(self._recipe.weights), limit, b"")
         return PackedLists(self._caches[Role.DOCUMENT].packed, key, self._model.device)
 
     def _prepare_texts(self, work: Work, request: PoolingRequest) -> None:
@@ -244,13 +247,12 @@ class PoolingRunner(TaskRunner):
         unknown = [text for text, known in zip(texts, cached, strict=True) if known is None]
         fresh = iter(layout.encode(unknown, role, limit, instruction))
         sequences = []
-        for index, (key, known) in enumerate(zip(keys, cached, strict=True)):
-            if known is not None:
-                found = Sequence(work, role, index, [], known.tokens, known.truncated, encoding=known.encoding)
-                sequences.append(found)
+        for index, (key, hit) in enumerate(zip(keys, cached, strict=True)):
+            if hit is not None:
+                sequences.append(Sequence(work, role, index, [], hit.tokens, hit.truncated, encoding=hit.encoding))
             elif (tokens := next(fresh)).own:
                 fresh_one = Sequence(work, role, index, tokens.ids, len(tokens.ids), tokens.truncated, parts=parts)
-                fresh_one.attended = tokens.attended
+                fresh_one.attended, fresh_one.read = tokens.attended, tokens
                 fresh_one.cache_key = None if work.afresh else key
                 sequences.append(fresh_one)
         return sequences
@@ -293,4 +295,5 @@ class PoolingRunner(TaskRunner):
                     ids = np.asarray(sequences[i].token_ids, dtype=np.int32)
                     kept = ids if pooled.kept is None else ids[list(pooled.kept[place])]
                     encodings[i] = replace(encodings[i], kept_token_ids=kept)
+                    sequences[i].kept = None if pooled.kept is None else pooled.kept[place]
         return encodings, finite

@@ -44,7 +44,8 @@ class MarkedLayout:
         if role is Role.QUERY:
             filling = self._filling[len(ids) :]
             unseen = bool(filling) and self._expansion is not None and not self._expansion.attended
-            return Tokens(ids + filling, tokens.truncated, tokens.own, len(ids) if unseen else None)
+            attended = len(ids) if unseen else None
+            return Tokens(ids + filling, tokens.truncated, tokens.own, attended, filled=len(filling))
         compared = any(token_id not in self._skipped for token_id in ids)
         return Tokens(ids, tokens.truncated, tokens.own if compared else 0)
 

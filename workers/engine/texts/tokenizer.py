@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
+from tokenizers.decoders import DecodeStream
 
 from workers.engine.errors import EngineError
 
@@ -35,6 +36,7 @@ class Tokens:
     truncated: int
     own: int
     attended: int | None = None  # so many first ids are attended to, the rest only attend; None: all are
+    filled: int = 0  # so many last ids are expansion
 
 
 def control_tokens(pipeline: dict[str, Any]) -> dict[str, int]:
@@ -154,6 +156,12 @@ class TextTokenizer:
     def text_of(self, *token_ids: int) -> str:
         text: str = self._whole.decode(token_ids, skip_special_tokens=False)
         return text
+
+    def texts_of(self, token_ids: Sequence[int]) -> list[str]:
+        """What each of the ids adds to their text, control tokens by their names: a blank stands before what begins a
+        word, and of a character in several ids the last one has the text."""
+        stream = DecodeStream(skip_special_tokens=False)
+        return [stream.step(self._whole, token_id) or "" for token_id in token_ids]
 
     def cut_text(self, text: str, limit: int) -> tuple[str, int]:
         """The beginning of a text that has ``limit`` tokens, and how many tokens that leaves out."""
