@@ -119,7 +119,8 @@ def test_usage_is_of_the_own_team_and_of_all_for_who_runs_it(
     assert "742" in own and "neighbours" not in own and "9,000" not in own
     assert "neighbours" in whole and "9,000" in whole and "9,742" in whole
     assert browser_client.get(url, {"by": "team"}).status_code == 422
-    exported = b"".join(browser_client.get(choice.url).streaming_content).decode()
+    response: Any = browser_client.get(choice.url)
+    exported = b"".join(response.streaming_content).decode()
     assert '"day","token","requests"' in exported and "'=cmd" in exported and ",700," in exported
     assert browser_client.get(url, {"first": "2020-01-01", "last": "2026-01-01"}).status_code == 422
 

@@ -131,7 +131,7 @@ def test_a_stage_is_measured_and_exported_by_itself(browser_client: Client, worl
     export = reverse("web:export", args=["results"])
     runs = []
     for stage in ("0", "1"):
-        response: Any = browser_client.get(export, {"job": cascade.pk, "format": "trec", "stage": stage})
+        response: Any = browser_client.get(export, {"job": str(cascade.pk), "format": "trec", "stage": stage})
         assert f"stage-{stage}" in response["Content-Disposition"]
         runs.append(b"".join(response.streaming_content).decode().splitlines())
     assert [line.split()[-1] for line in (runs[0][0], runs[1][0])] == ["BM25", "late"]

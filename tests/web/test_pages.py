@@ -118,7 +118,7 @@ def test_what_belongs_to_another_team_is_not_there(world: World, stranger: Clien
         assert stranger.get(path).status_code == 404, path
     job, documents = world.job.pk, world.documents.pk
     assert stranger.get(reverse("web:job_progress", args=[job])).status_code == 404
-    assert stranger.get(reverse("web:export", args=["results"]), {"job": job}).status_code == 404
+    assert stranger.get(reverse("web:export", args=["results"]), {"job": str(job)}).status_code == 404
     assert stranger.post(reverse("web:job_cancel", args=[job])).status_code == 404
     assert stranger.post(reverse("web:set_delete", args=["document-sets", documents])).status_code == 404
     chosen = stranger.get(reverse("web:job_size"), {"document_set": str(documents), "query_set": str(world.queries.pk)})
