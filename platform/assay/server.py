@@ -35,6 +35,7 @@ COMES_AT_ONCE: Final = 1 << 16  # a body larger than this may come slowly
 HELD_BYTES: Final = 1 << 30  # bodies of requests that score, read and not yet answered
 MOST_STREAMS: Final = 1000
 RETRY_SECONDS: Final = 1
+LAST_SECONDS: Final = 2  # until the last refusals are sent and their threads have ended
 
 
 class Application:
@@ -76,16 +77,21 @@ class Application:
             self._drain = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
-        """Let what is in flight end, DRAIN_SECONDS at the most; then end the process."""
+        """Let what is in flight end, DRAIN_SECONDS at the most; refuse what is left; then end the process."""
         for stream in self._streams:
             stream.cancel()
+        await self._ended(settings.DRAIN_SECONDS)
+        for exchange in list(self._exchanges):
+            await exchange.dismiss(stopping())
+        await self._ended(LAST_SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def _ended(self, seconds: float) -> None:
+        """Wait until nothing is in flight, for ``seconds`` at the most."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.DRAIN_SECONDS):
+            async with asyncio.timeout(seconds):
                 while self._exchanges:
                     await asyncio.sleep(0.05)
-        for exchange in list(self._exchanges):
-            await asyncio.to_thread(exchange.caller.leave)
-        os.kill(os.getpid(), signal.SIGINT)
 
     # One request
 
@@ -96,8 +102,7 @@ class Application:
         lane = self._lane(exchange)
         try:
             if draining.is_set() and lane is not self._lanes.probes:
-                message = "This process stops; send the request again."
-                raise AssayError("shutting_down", message, status=503, retry_after=RETRY_SECONDS)
+                raise stopping()
             with lane.entered(), self._held(exchange.length if lane is self._lanes.waiting else 0):
                 stream = await self._worked(exchange, lane)
             if stream is not None:
@@ -180,6 +185,11 @@ class Application:
                 exchange.send_from_thread(response)
             return None
         return response
+
+
+def stopping() -> AssayError:
+    message = "This process stops; send the request again."
+    return AssayError("shutting_down", message, status=503, retry_after=RETRY_SECONDS)
 
 
 def waits_for_model(path: str) -> bool:

@@ -188,6 +188,25 @@ def test_asked_to_stop_it_ends_what_it_has_and_takes_nothing_more(
         assert web.process.wait(30) == 0
 
 
+def test_whoever_waits_longer_than_the_process_may_is_told_so(
+    fleet: LightFleet, serve: Serve, principal: Principal, tmp_path: Path
+) -> None:
+    serve("a", "light-1")
+    fleet.tell("light-1", "wait")
+    _, secret = token_create(team=principal.team, name="patient", scopes=list(ALL_SCOPES))
+    with (
+        web_process(tmp_path, WEB_THREADS=str(THREADS), DRAIN_SECONDS="1") as web,
+        ThreadPoolExecutor(4) as pool,
+        httpx.Client(base_url=web.url, headers={"Authorization": f"Bearer {secret}"}, timeout=90) as client,
+    ):
+        waiting = [pool.submit(rerank, client, "a", FOREVER) for _ in range(4)]
+        wait_for(lambda: fleet.count("light-1", "taken") == 4, what="all requests with the worker")
+        web.process.send_signal(signal.SIGTERM)
+        answers = [one.result() for one in waiting]
+        assert {(one.status_code, one.json()["error"]["code"]) for one in answers} == {(503, "shutting_down")}
+        assert web.process.wait(30) == 0
+
+
 def test_event_streams_hold_neither_threads_nor_connections(
     web: WebProcess,
     fleet: LightFleet,

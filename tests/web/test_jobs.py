@@ -210,7 +210,8 @@ def test_judgements_of_other_queries_are_refused_in_words(browser_client: Client
 
 @pytest.mark.parametrize("name", ["csv", "jsonl", "trec"])
 def test_exports_are_files_and_leave_a_trace(browser_client: Client, world: World, name: str) -> None:
-    response: Any = browser_client.get(reverse("web:export", args=["results"]), {"job": str(world.job.pk), "format": name})
+    chosen = {"job": str(world.job.pk), "format": name}
+    response: Any = browser_client.get(reverse("web:export", args=["results"]), chosen)
     content = b"".join(response.streaming_content).decode()
     assert "attachment" in response["Content-Disposition"]
     if name == "csv":

@@ -25,7 +25,7 @@ class Exchange:
         self.path, self.method = str(scope["path"]), str(scope["method"])
         self.length = announced_length(scope)
         self.caller = Caller()
-        self._answered = False
+        self._begun = self._answered = False
         self._loop = asyncio.get_running_loop()
 
     async def answer(self, response: HttpResponse) -> None:
@@ -35,6 +35,12 @@ class Exchange:
     async def refuse(self, error: AssayError) -> None:
         metrics.http_refused.labels(error.code).inc()
         await self.answer(json_error(error, None))
+
+    async def dismiss(self, error: AssayError) -> None:
+        """Nobody may wait here any longer: tell the thread, and the client, unless its answer has begun."""
+        await asyncio.to_thread(self.caller.leave)
+        if not self._begun:
+            await self.refuse(error)
 
     async def follow(self, response: StreamingHttpResponse) -> None:
         """Send an endless stream piece by piece. Being cancelled ends it in order."""
@@ -69,6 +75,7 @@ class Exchange:
         asyncio.run_coroutine_threadsafe(sent, self._loop).result()
 
     async def _start(self, response: HttpResponseBase) -> None:
+        self._begun = True
         headers = header_pairs(response)
         if draining.is_set() and self.scope["http_version"].startswith("1"):
             headers.append((b"connection", b"close"))
