@@ -147,7 +147,10 @@ class SyncDesk:
         if model.state != ModelState.AVAILABLE:
             raise Refused("model_not_served", f"Model '{model.name}' is not served now ({model.get_state_display()}).")
         if model.pk not in self._host.serving():  # the sender's knowledge was old; it asks again elsewhere
-            raise Refused("model_not_loaded", f"Model '{model.name}' is not loaded on {self._worker_name} now.")
+            raise Refused(
+                "model_not_loaded",
+                f"Model '{model.name}' is not loaded on {self._worker_name} now; send the request again.",
+            )
         return model
 
     def _question(self, hand: InHand) -> ScoringRequest | PoolingRequest | None:

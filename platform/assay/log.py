@@ -43,6 +43,7 @@ def json_formatter() -> logging.Formatter:
         foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=())],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            _without_traceback,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str),
             _hide_tokens,
@@ -58,6 +59,13 @@ def _shared() -> list[Any]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _hide_secrets,
     ]
+
+
+def _without_traceback(_logger: Any, _method: str, event: Any) -> Any:
+    """A request that is refused, as Django tells of it, is nobody's fault in the code."""
+    if event.get("logger") == "django.request" and event.get("level") == "warning":
+        event.pop("exc_info", None)
+    return event
 
 
 def _hide_tokens(_logger: Any, _method: str, line: Any) -> str:

@@ -116,6 +116,8 @@ class Outgoing:
         try:
             found = self._resolve(target.host, target.port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):  # a name
+            if target.host.rstrip(".").rpartition(".")[2] == "localhost":  # RFC 6761: never another machine
+                self._demand(target, [ipaddress.ip_address("127.0.0.1")])
             if self._listed_only and not self._allowed.may_have(target.host, target.port):
                 raise _unlisted(target) from None
             if target.scheme == "http" and not self._allowed.may_have(target.host, target.port):

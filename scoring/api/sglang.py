@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
@@ -10,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField, given_names
 from scoring.api.generative import MAX_LABELS, labels_of
 from scoring.api.openapi import SCORED, operation
 from scoring.api.score import ScoreAnswerSerializer, ScoreSerializer, pairs_scored
@@ -95,7 +94,7 @@ class V1ScoreView(ScoringView):
         parameters=HEADERS,
     )
     def post(self, request: Request) -> Response:
-        if not (isinstance(request.data, Mapping) and "label_token_ids" in request.data):
+        if "label_token_ids" not in given_names(request.data):
             return pairs_scored(request)
         fields = validated(SglangScoreSerializer, request)
         query, items, first = fields["query"], fields["items"], fields["item_first"]

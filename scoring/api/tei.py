@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.principal import principal_of
-from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField
+from assay.api.serializers import CallSerializer, StrictBooleanField, StrictIntegerField, TextField, given_names
 from scoring.api.items import shown
 from scoring.api.openapi import SCORED, operation
 from scoring.api.pooled import bare_response, pooled
@@ -245,9 +245,8 @@ class TeiRankSerializer(serializers.Serializer[Any]):
 
 def _is_tei(body: Any) -> bool:
     """``texts``, and nothing that its ``/rerank`` does not have, or something that only it has."""
-    if not isinstance(body, Mapping) or "texts" not in body:
-        return False
-    return bool(body.keys() & OWN_FIELDS) or body.keys() <= {"query", "texts"}
+    given = given_names(body)
+    return "texts" in given and (bool(given & OWN_FIELDS) or given <= {"query", "texts"})
 
 
 @extend_schema(tags=["scoring"])

@@ -109,12 +109,13 @@ def _table_or_text(head: bytes, lines: list[bytes]) -> Format:
 
 
 def _is_prose(lines: list[bytes]) -> bool:
-    """Whether the first line is no header: longer than any column's name, or ending as a sentence does; and if it has
-    delimiters, followed by lines of which most have fewer or more of them."""
+    """Whether the first line is no header: longer than any column's name, ending as a sentence does, or several words
+    that are the only cell; and if it has delimiters, followed by lines of which most have fewer or more of them."""
     first, rest = lines[0].strip(), lines[1:]
     delimiter = max((b",", b";"), key=first.count)
     cells = first.split(delimiter)
     sentence = first.endswith((b".", b"?", b"!")) or max(map(len, cells)) > HEADER_CHARACTERS
+    sentence |= len(cells) == 1 and len(first.split()) > 1
     different = sum(line.count(delimiter) != len(cells) - 1 for line in rest)
     return sentence and (len(cells) == 1 or not rest or 2 * different > len(rest))
 

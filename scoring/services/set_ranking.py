@@ -123,7 +123,7 @@ def _positions(document_set: DocumentSet, ids: Sequence[str]) -> list[int]:
         return []
     rows = Document.objects.filter(document_set=document_set, external_id__in=ids)
     found = dict(rows.values_list("external_id", "position"))
-    if unknown := [name for name in ids if name not in found]:
+    if unknown := [name for name in dict.fromkeys(ids) if name not in found]:
         raise AssayError(
             "unknown_documents",
             f"The document set has no document {unknown[0][:80]!r}"

@@ -157,6 +157,13 @@ def test_optional_fields_that_are_null_are_left_out(client: Client, path: str) -
     assert response.json() if path.startswith("/embed") else check(response, method="post")
 
 
+def test_a_null_is_no_second_name_and_no_other_shape(client: Client) -> None:
+    body = {"model": "minilm", "query": QUERY, "documents": TEXTS}
+    assert client.post("/rerank", json={**body, "texts": None, "text_1": None}).json()["results"]
+    pairs = {"model": "minilm", "queries": QUERY, "documents": TEXTS, "label_token_ids": None}
+    assert "label_token_ids" in refused(client, "/v1/score", pairs)["message"]
+
+
 @every_route
 def test_t1_control_tokens_are_plain_text(client: Client, path: str) -> None:
     body = ROUTES[path][1](CONTROL)

@@ -75,8 +75,14 @@ class CallSerializer(StrictSerializer):
         return frozenset(name for name, field in self.fields.items() if not field.required)
 
     def _own_names(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        named = super()._own_names(data)
+        given = {name: value for name, value in data.items() if value is not None or name not in self.aliases}
+        named = super()._own_names(given)
         return {name: value for name, value in named.items() if value is not None or name not in self._optional}
+
+
+def given_names(body: Any) -> set[str]:
+    """Of the members of ``body`` those that are not null; none of what has no members."""
+    return {name for name, value in body.items() if value is not None} if isinstance(body, Mapping) else set()
 
 
 def refuse_repeated(given: MultiValueDict[str, Any], *, several: Collection[str] = ()) -> None:

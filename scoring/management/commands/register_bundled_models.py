@@ -19,7 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-wait", action="store_true", help="do not wait for the self-tests")
-        parser.add_argument("--timeout", type=float, default=180.0, help="seconds to wait for all self-tests")
+        parser.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for all self-tests")
 
     def handle(self, *args: Any, no_wait: bool, timeout: float, **options: Any) -> None:
         models = bundled_register(principal=principal_system())
@@ -39,7 +39,8 @@ class Command(BaseCommand):
             if time.monotonic() > end:
                 raise CommandError(
                     f"The self-test of {', '.join(waiting)} did not end within {timeout:.0f} s. "
-                    "A self-test runs on a worker: is one running (`manage.py gpu_worker`)?"
+                    "A self-test runs on a worker (`manage.py gpu_worker`): is one running, and has it time for it? "
+                    "`manage.py serve --empty` starts without these models."
                 )
             time.sleep(0.25)
 
