@@ -28,7 +28,7 @@ serve: $(READY) ## Keep the platform running at 127.0.0.1:8000 until Ctrl-C
 	@$(BIN)/python manage.py serve
 
 test: $(READY) ## Run the whole test suite against real servers
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 chaos: $(READY) ## Disturb the running platform in every way for about ten minutes (`make test` does it for two)
 	@$(BIN)/python -m pytest -m chaos tests/chaos

@@ -26,24 +26,17 @@ hypothesis.settings.register_profile("any", deadline=None, suppress_health_check
 hypothesis.settings.load_profile("any")
 Kept.seconds = 0.0  # in this process tests change rows and ask again at once
 
-# The platform's tests, which mostly wait, begin beside the engine's, which never do. Short files come last, so that all
-# processes end together.
-ORDER = ("stack", "engine", "chaos", "deploy", "integration")
+# Processes take one file after the other: the long ones begin, so that all end together.
+LONG_FIRST = ("chaos", "deploy", "integration", "api", "e2e", "client", "engine")
 FLUSHES = 5
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What one process runs by itself: a file, or everything that uses the running platform, which is started once."""
-    for item in items:
-        on_stack = "stack" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("stack" if on_stack else item.nodeid.split("::")[0]))
     items.sort(key=_rank)
 
 
 def _rank(item: pytest.Item) -> int:
-    (group,) = (str(mark.args[0]) for mark in item.iter_markers("xdist_group"))
-    return next((rank for rank, name in enumerate(ORDER) if name in group.split("/")), len(ORDER))
+    return next((rank for rank, name in enumerate(LONG_FIRST) if name in item.path.parts), len(LONG_FIRST))
 
 
 @pytest.fixture(scope="session", autouse=True)

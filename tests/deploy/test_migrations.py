@@ -34,7 +34,8 @@ def running(command: list[str], environment: Environment, log: Path) -> Iterator
 
 
 def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_path: Path) -> None:
-    with psycopg.connect(environment["DATABASE_URL"]) as link:
+    url = environment["DATABASE_URL"]
+    with psycopg.connect(url) as link, psycopg.connect(url, autocommit=True) as watch:
         # Both must have come as far as the lock before either may pass it: the worst start there can be.
         link.execute("SELECT pg_advisory_xact_lock(%s)", [0x41737361_7A])
         logs = [tmp_path / "first.log", tmp_path / "second.log"]
@@ -43,10 +44,10 @@ def test_two_at_once_apply_each_migration_once(environment: Environment, tmp_pat
             running(manage_command("migrate"), environment, logs[1]) as second,
         ):
             waiting = (
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = "
-                "(SELECT oid FROM pg_database WHERE datname = current_database())"
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND query LIKE '%pg_try_advisory%'"
             )
-            wait_for(lambda: link.execute(waiting).fetchone() == (2,), seconds=180, what="both at the lock")
+            wait_for(lambda: watch.execute(waiting).fetchone() == (2,), seconds=180, what="both at the lock")
             link.rollback()
             assert (first.wait(120), second.wait(120)) == (0, 0), [log.read_text() for log in logs]
         applied = [log.read_text().count("Applying ") for log in logs]

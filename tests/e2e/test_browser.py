@@ -66,7 +66,7 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     choose(page, "Query set", queries)
     expect(page.locator("#size")).to_contain_text("12 pairs")
     page.get_by_role("radio", name=re.compile("^minilm-late")).check()
-    page.get_by_label("Name").fill(f"Job {salt}")
+    page.get_by_role("textbox", name="Name").fill(f"Job {salt}")
     page.get_by_role("button", name="Start the job").click()
 
     # The page loads anew by itself when the job has ended.
@@ -132,8 +132,8 @@ def test_a_query_is_answered_at_once_with_the_call_for_it(visit: Visit) -> None:
     page.get_by_role("group", name="Models").get_by_label("minilm —").check()
     page.get_by_role("group", name="Models").get_by_label("minilm-late —").check()
     # Nobody presses a button: the answers come while one types.
-    page.get_by_label("Query").press("End")
-    page.get_by_label("Query").press_sequentially(" Please")
+    page.get_by_role("textbox", name="Query").press("End")
+    page.get_by_role("textbox", name="Query").press_sequentially(" Please")
     expect(page.locator(".answers > section")).to_have_count(2, timeout=120_000)
     expect(page.locator(".hit")).to_have_count(8)
     expect(page.locator(".hit").first).to_contain_text("citric acid")
@@ -145,7 +145,7 @@ def test_a_query_is_answered_at_once_with_the_call_for_it(visit: Visit) -> None:
     expect(page.get_by_role("heading", name="Kettles side by side", level=1)).to_be_visible()
     expect(page.locator(".hit")).to_have_count(8, timeout=60_000)
     page.get_by_role("link", name="Open a copy").click()
-    expect(page.get_by_label("Query")).to_have_value(re.compile("kettle\\? Please"))
+    expect(page.get_by_role("textbox", name="Query")).to_have_value(re.compile("kettle\\? Please"))
     expect(page.locator(".hit")).to_have_count(8, timeout=60_000)
     page.get_by_role("link", name="As stored").first.click()
     expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()

@@ -95,7 +95,7 @@ def test_a_job_ends_with_redis_flushed_and_stopped(small: Small) -> None:
 
     # Pairs are counted from rows. A job that is submitted now is found without a wake-up.
     small.quotas("open_pairs = 1")
-    with pytest.raises(AssertionError, match=r"429 .*quota_exceeded"):
+    with pytest.raises(AssertionError, match=r"413 .*pairs of jobs that have not ended"):
         submitted(small.client, model, chunks=1)
     small.quotas("open_pairs = 512")
     assert finished(small.client, submitted(small.client, model, chunks=1))["state"] == "completed"

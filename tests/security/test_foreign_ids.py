@@ -345,7 +345,7 @@ def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> Non
             continue
         for kind in SET_KINDS if PLACE.search(route.pattern) else [""]:
             path = "/" + PLACE.sub(kind, route.pattern)
-            answer = foreign[route.is_api].get(path)
+            answer = foreign[route.is_api].get(path, follow=True)
             assert answer.status_code < 300, (path, answer.content[:300])
             assert not [name for name in ids if name in answer.content.decode()], path
             tried += 1

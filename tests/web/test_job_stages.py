@@ -111,7 +111,7 @@ def test_every_stage_is_shown_with_the_change_of_rank(browser_client: Client, ca
     first = text_of(browser_client.get(url, {"stage": "0"}))
     assert "Found by shared words" in first and "in BM25" not in first
     assert f'href="{reverse("web:job_evaluation", args=[cascade.pk])}?stage=0"' in first
-    assert '/export/csv/?stage=0"' in first
+    assert "/export/results/?" in first and "stage=0" in first.split("/export/results/?", 1)[1].split('"', 1)[0]
     for wrong in ("7", "x", "-1", "99999"):
         assert browser_client.get(url, {"stage": wrong}).status_code == 404
 
