@@ -114,7 +114,8 @@ def failing(client: httpx.Client, secret: str) -> Iterator[httpx.Response]:
         {secret: 1}, {"model": secret, "query": "q", "documents": ["d"]}, {"query": secret, "documents": []},
         {"query": "q", "documents": ["d"], "top_n": secret}, {"query": "q", "documents": {"text": secret}, "top_n": 0},
         {"query": "q", "documents": ["d"], "truncation": secret}, {"query": f"{secret}\0", "documents": ["d"]},
-        {"query": "q", "documents": ["d"], "rank_fields": secret}, {"query": "q", "documents": [{secret: {}}], "top_n": 0},
+        {"query": "q", "documents": ["d"], "rank_fields": secret},
+        {"query": "q", "documents": [{secret: {}}], "top_n": 0},
     ]  # fmt: skip
     for body in bodies:
         yield client.post("/rerank", json=body, headers=bearer)
