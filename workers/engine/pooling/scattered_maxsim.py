@@ -32,7 +32,8 @@ def maxsim_where_they_lie(queries: Tensor, query_lengths: list[int], documents: 
 
 def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[Tensor]:
     """Block after block of ``rows`` token vectors, ``[t, E]``, each over the one before it; the last one filled up."""
-    buffer = torch.zeros(rows, dimensions)
+    # No larger than needed: to have its pages made costs more than the MaxSim of a few documents.
+    buffer = torch.empty(min(rows, filled_up(sum(map(len, documents)), torch.device("cpu"))), dimensions)
     parts: list[Tensor] = []
     filled = 0
     for document in documents:
@@ -46,7 +47,9 @@ def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[T
             filled += len(document)
     if parts:
         torch.cat(parts, out=buffer[:filled])
-        yield buffer[: filled_up(filled, buffer.device)]
+        end = filled_up(filled, buffer.device)
+        buffer[filled:end] = 0
+        yield buffer[:end]
 
 
 def _vectors(document: Encoding) -> Tensor:
