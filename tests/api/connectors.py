@@ -52,19 +52,9 @@ def llama_index_tei(base_url: str, token: str, model: str, query: str, texts: li
     return of_nodes(TextEmbeddingInference(top_n=2, base_url=base_url, auth_token=f"Bearer {token}"), query, texts)
 
 
-def infinity(base_url: str, token: str, model: str, query: str, texts: list[str]) -> Rows:
-    from infinity_client import AuthenticatedClient
-    from infinity_client.api.default import rerank
-    from infinity_client.models import RerankInput
-
-    client = AuthenticatedClient(base_url=base_url, token=token)
-    answer = rerank.sync(client=client, body=RerankInput(query=query, documents=texts, model=model, top_n=2))
-    return [(row.index, row.relevance_score) for row in answer.results]
-
-
 def main() -> None:
     given = json.load(sys.stdin)
-    connectors = (langchain_jina, langchain_cohere, llama_index_jina, llama_index_tei, infinity)
+    connectors = (langchain_jina, langchain_cohere, llama_index_jina, llama_index_tei)
     base_url, token, model = sys.argv[1:]
     rows = {each.__name__: each(base_url, token, model, given["query"], given["texts"]) for each in connectors}
     sys.stdout.write(json.dumps(rows))
