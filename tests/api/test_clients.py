@@ -1,9 +1,9 @@
 """What people's clients send, and that they read what they would read from the engine itself.
 
-``cohere`` and ``openai`` are the real packages. The rerank connectors of LangChain and LlamaIndex want an httpx of their
-own: their code runs where a Python that has them is named (connectors.py), and everywhere the body is posted that it
-builds. infinity's client takes no ``object`` but "rerank", where Jina's and vLLM's answers say "list": of it the body
-alone is posted."""
+``cohere`` and ``openai`` are the real packages. The rerank connectors of LangChain and LlamaIndex want an httpx of
+their own: their code runs where a Python that has them is named (connectors.py), and everywhere the body is posted
+that it builds. infinity's client takes no ``object`` but "rerank", where Jina's and vLLM's answers say "list": of it
+the body alone is posted."""
 
 from __future__ import annotations
 
