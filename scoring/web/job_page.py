@@ -17,7 +17,7 @@ from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import Job, Query, Stage
 from scoring.selectors.counting import RowCount
-from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
+from scoring.selectors.evaluation import EVALUATED, StageMeasures, stage_evaluate
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
 from scoring.selectors.stage_progress import chunks_in_hand, stages_progress
@@ -196,7 +196,7 @@ class JobEvaluationView(JobView):
             return {**context, "refusal": refusal.message}
         return {**context, "evaluation": evaluation, **self._by_query(page.job, evaluation)}
 
-    def _by_query(self, job: Job, evaluation: Evaluation) -> dict[str, Any]:
+    def _by_query(self, job: Job, evaluation: StageMeasures) -> dict[str, Any]:
         """A page of queries, the worst by the first measure first, and its rows (query, values in measure order)."""
         first = evaluation.measures[0]
         ordered = sorted(evaluation.per_query, key=lambda query_id: evaluation.per_query[query_id][first])
