@@ -117,8 +117,7 @@ def stage_evaluate(
     query_ids = list(Query.objects.filter(query_set=job.query_set_id).values_list("external_id", flat=True))
     grades = _grades(judgements, set(query_ids))
     level = relevant_from(judgements)
-    known = sorted({grade for own in grades.values() for grade in own.values()})
-    parsed = measures_parse(measures, rel=level, grades=known)
+    parsed = measures_parse(measures, rel=level, grades=judgement_grades(judgements))
     if not grades:
         raise _do_not_match(job, judgements, len(query_ids))
     relevant = {query: sum(grade >= level for grade in own.values()) for query, own in grades.items()}
@@ -162,6 +161,12 @@ def mean_of(values: Floats) -> float | None:
 def relevant_from(judgements: JudgementSet) -> int:
     """The grade from which on a document is relevant."""
     return 1
+
+
+def judgement_grades(judgements: JudgementSet) -> list[int]:
+    """The grades that there are in it, ascending, without the negative ones."""
+    rows = Judgement.objects.filter(judgement_set=judgements, grade__gte=0).order_by("grade")
+    return list(rows.values_list("grade", flat=True).distinct())
 
 
 def _grades(judgements: JudgementSet, queries: set[str]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,243 @@
+"""``/api/v1/evaluations``: rankings measured against judgements, kept with their values by query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from assay.api.principal import Principal
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
+from assay.errors import AssayError
+from scoring.api.openapi import BODY, LISTED, READ, operation
+from scoring.api.resources import PositionPagination, ResourceViewSet, query_of, team_set
+from scoring.api.synchronous import validated
+from scoring.filters import EvaluationFilter
+from scoring.measures import DEFAULT_MEASURES, MAX_MEASURES
+from scoring.models import Evaluation, JudgementSet, Query, Stage
+from scoring.selectors.evaluation_queries import LISTS, query_values, tagged
+from scoring.selectors.evaluations import (
+    EvaluationArrays,
+    evaluation_arrays,
+    evaluation_stale,
+    evaluations_of,
+    is_sensitive,
+)
+from scoring.selectors.jobs import job_stage, jobs_of
+from scoring.services.evaluations import evaluation_create, evaluation_delete
+from scoring.services.stage_plan import MAX_STAGES
+
+LISTED_IDS: Final = 1_000
+
+
+class EvaluationCreateSerializer(StrictSerializer):
+    job = StrictUUIDField()
+    stage = StrictIntegerField(
+        required=False, allow_null=True, min_value=0, max_value=MAX_STAGES - 1, help_text="Absent: the last one"
+    )
+    judgement_set = StrictUUIDField(help_text="The id of one version")
+    measures = serializers.ListField(
+        child=TextField(max_length=200, allow_blank=False), min_length=1, max_length=MAX_MEASURES,
+        default=list(DEFAULT_MEASURES),
+        help_text="Names of ir-measures. `gains='exponential'` stands for 2^g − 1; `judged_only=True` looks at judged "
+        "documents alone",
+    )  # fmt: skip
+    only_relevant = StrictBooleanField(default=False, help_text="Leave out queries without a relevant document")
+
+
+class FigureSerializer(serializers.Serializer[Any]):
+    measure = serializers.CharField(help_text="Its complete name")
+    mean = serializers.FloatField(allow_null=True, help_text="Over the queries for which it is defined")
+    judged = serializers.FloatField(allow_null=True, help_text="Judged at the same cut-off, null without one")
+    worst = serializers.FloatField(allow_null=True, help_text="If tied documents stood the worst way round")
+    best = serializers.FloatField(allow_null=True, help_text="If tied documents stood the best way round")
+    tie_sensitive = serializers.BooleanField(help_text="These two differ by more than 0.005")
+
+
+class StaleSerializer(serializers.Serializer[Any]):
+    reason = serializers.CharField()
+    newer = serializers.UUIDField(allow_null=True, help_text="The version of the judgement set to measure with")
+
+
+class EvaluationSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    job = serializers.UUIDField(source="stage.job_id")
+    job_name = serializers.CharField(source="stage.job.name")
+    stage = serializers.IntegerField(source="stage.index")
+    name = serializers.CharField(source="stage", help_text="The model, the run, or BM25")
+    query_set = serializers.UUIDField(source="stage.job.query_set_id")
+    judgement_set = serializers.UUIDField(source="judgement_set_id", allow_null=True, help_text="Null: deleted since")
+    measures = serializers.SerializerMethodField()
+    only_relevant = serializers.BooleanField()
+    n = serializers.IntegerField(source="evaluated", help_text="Queries in the means")
+    queries = serializers.IntegerField(source="query_count", help_text="Of the query set")
+    unjudged = serializers.IntegerField(help_text="Queries left out: nobody judged a document for them")
+    without_results = serializers.IntegerField(help_text="Judged queries without results: counted 0")
+    without_relevant = serializers.IntegerField(
+        help_text="Judged queries without a relevant document: counted 0, or left out if only_relevant"
+    )
+    incomplete = serializers.SerializerMethodField(help_text="Not every pair was scored: the means are partial")
+    created_at = serializers.DateTimeField()
+
+    def get_measures(self, evaluation: Evaluation) -> FigureSerializer(many=True):  # type: ignore[valid-type]
+        figures = [{**figure, "tie_sensitive": is_sensitive(figure)} for figure in evaluation.figures]
+        return FigureSerializer(figures, many=True).data
+
+    def get_incomplete(self, evaluation: Evaluation) -> bool:
+        return not evaluation.is_complete
+
+
+class EvaluationDetailSerializer(EvaluationSerializer):
+    stale = StaleSerializer(allow_null=True, help_text="Null while it tells the present")
+    pinned = serializers.DictField(help_text="What it was computed from: names, checksums, versions of the software")
+    lists = serializers.DictField(
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text=f"Ids of the queries that unjudged, without_results, without_relevant count, the first {LISTED_IDS}",
+    )
+
+
+class QueryValuesSerializer(serializers.Serializer[Any]):
+    query_id = serializers.CharField()
+    values = serializers.DictField(child=serializers.FloatField(allow_null=True), help_text="By measure; null: none")
+    judged = serializers.DictField(child=serializers.FloatField(allow_null=True), help_text="Judged by cut-off")
+    relevant = serializers.IntegerField(allow_null=True, help_text="Relevant documents known; null: left out")
+    kept = serializers.IntegerField(allow_null=True, help_text="Documents in the ranking")
+
+
+class QueryValuesQuerySerializer(StrictSerializer):
+    list = serializers.ChoiceField(choices=list(LISTS), default="evaluated", help_text="Which queries")
+    tag = TextField(required=False, allow_blank=False, max_length=200, help_text="Only queries with this tag")
+
+
+def _detail(evaluation: Evaluation) -> dict[str, Any]:
+    stale = evaluation_stale(evaluation)
+    arrays = evaluation_arrays(evaluation)
+    lists = {name: places for name, places in arrays.lists().items() if name != "evaluated"}
+    return {
+        **EvaluationSerializer(evaluation).data,
+        "stale": stale and {"reason": stale.reason, "newer": stale.newer and str(stale.newer.pk)},
+        "pinned": evaluation.pinned,
+        "lists": {name: _ids(evaluation, places[:LISTED_IDS].tolist()) for name, places in lists.items()},
+    }
+
+
+def _ids(evaluation: Evaluation, positions: Sequence[int]) -> list[str]:
+    queries = Query.objects.filter(query_set=evaluation.stage.job.query_set_id, position__in=positions)
+    return list(queries.values_list("external_id", flat=True))
+
+
+def stage_of(principal: Principal, fields: dict[str, Any]) -> Stage:
+    """The stage that ``job`` and ``stage`` name. Raises AssayError 404, for another team's job too."""
+    job = jobs_of(principal).filter(pk=fields["job"]).first()
+    if job is None:
+        raise AssayError("not_found", f"There is no job {fields['job']} in your team.", status=404, param="job")
+    return job_stage(job, fields.get("stage"))
+
+
+JOB_ID: Final = "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12"
+SET_ID: Final = "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a13"
+EVALUATION: Final[dict[str, Any]] = {
+    "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a41",
+    "job": JOB_ID,
+    "job_name": "Night run",
+    "stage": 1,
+    "name": "minilm",
+    "query_set": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a14",
+    "judgement_set": SET_ID,
+    "measures": [
+        {"measure": "nDCG@10", "mean": 0.41, "judged": 0.31, "worst": 0.41, "best": 0.41, "tie_sensitive": False}
+    ],
+    "only_relevant": False,
+    "n": 221,
+    "queries": 225,
+    "unjudged": 4,
+    "without_results": 1,
+    "without_relevant": 0,
+    "incomplete": False,
+    "created_at": "2026-11-29T20:00:00Z",
+}
+DETAIL: Final[dict[str, Any]] = {
+    **EVALUATION,
+    "stale": None,
+    "pinned": {"stage": {"index": 1, "name": "minilm", "revision": "c5f93f7"}, "code": {"ir-measures": "0.4.3"}},
+    "lists": {"unjudged": ["q7", "q9", "q44", "q60"], "without_results": ["q3"], "without_relevant": []},
+}
+CREATE: Final = {"job": JOB_ID, "stage": 1, "judgement_set": SET_ID, "measures": ["nDCG@10"]}
+VALUES: Final = {"query_id": "q1", "values": {"nDCG@10": 0.52}, "judged": {"10": 0.4}, "relevant": 3, "kept": 100}
+
+
+@extend_schema(tags=["evaluations"])
+class EvaluationViewSet(ResourceViewSet):
+    required_scope = "jobs"
+    model = Evaluation
+    filterset_class = EvaluationFilter
+    lookup_value_converter = "uuid"
+    serializer_class = EvaluationSerializer
+
+    def rows(self) -> QuerySet[Evaluation]:
+        return evaluations_of(self.principal)
+
+    @operation("List the evaluations", answer=EvaluationSerializer(many=True), example=EVALUATION, errors=LISTED)
+    def list(self, request: Request) -> Response:
+        return self.paged(self.get_queryset(), EvaluationSerializer)
+
+    @operation(
+        "One evaluation, with what it was computed from and what was left out",
+        answer=EvaluationDetailSerializer, example=DETAIL, errors=(*READ, 404),
+    )  # fmt: skip
+    def retrieve(self, request: Request, pk: str) -> Response:
+        return Response(_detail(self.found()))
+
+    @operation(
+        "Measure a ranking against judgements, and keep it",
+        description="One stage of a job that has ended, against one version of a judgement set. What was measured "
+        "before with the same measures is not computed again: the answer is that evaluation, with status 200.",
+        request=EvaluationCreateSerializer, request_example=CREATE, answer=EvaluationDetailSerializer, example=DETAIL,
+        status=201, other_answers={200: EvaluationDetailSerializer}, errors=(*BODY, 404, 409),
+    )  # fmt: skip
+    def create(self, request: Request) -> Response:
+        fields = validated(EvaluationCreateSerializer, request)
+        judgements = team_set(
+            self.principal, JudgementSet, fields["judgement_set"], param="judgement_set", noun="judgement set"
+        )
+        evaluation, is_new = evaluation_create(
+            principal=self.principal,
+            stage=stage_of(self.principal, fields),
+            judgement_set=judgements,
+            measures=fields["measures"],
+            only_relevant=fields["only_relevant"],
+        )
+        place = {"Location": self.reverse_action("detail", kwargs={"pk": evaluation.pk})}
+        return Response(_detail(evaluation), status=201 if is_new else 200, headers=place)
+
+    @operation("Delete an evaluation; its job and its judgements stay", answer=None, status=204, errors=(*READ, 404))
+    def destroy(self, request: Request, pk: str) -> Response:
+        evaluation_delete(principal=self.principal, evaluation=self.found())
+        return Response(status=204)
+
+    @operation(
+        "The values of each query",
+        answer=QueryValuesSerializer(many=True), example=VALUES, errors=LISTED,
+        parameters=(QueryValuesQuerySerializer,),
+    )  # fmt: skip
+    @action(detail=True, pagination_class=PositionPagination, filterset_class=None, filter_backends=())
+    def queries(self, request: Request, pk: str) -> Response:
+        query = query_of(request, QueryValuesQuerySerializer, paged=True)
+        evaluation = self.found()
+        arrays: EvaluationArrays = evaluation_arrays(evaluation)
+        rows = Query.objects.filter(query_set=evaluation.stage.job.query_set_id)
+        places = np.asarray(arrays.lists()[query["list"]]).tolist()
+        if "tag" in query:
+            rows = tagged(rows, query["tag"])
+        page = self.paginate_queryset(rows.filter(position__in=places)) or []
+        found = query_values(evaluation, arrays, [one.position for one in page])
+        return self.get_paginated_response(
+            [{"query_id": one.external_id, **found[one.position]} for one in page]
+        )
