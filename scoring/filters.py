@@ -81,7 +81,7 @@ class EvaluationFilter(CreatedFilter):
     judgement_set = filters.UUIDFilter(label="Id of the version of the judgement set")
     name = filters.CharFilter("stage__job__name", lookup_expr="icontains", label="Job's name contains")
     measure = filters.CharFilter(method="by_measure", label="Name of a measure in it, such as nDCG@10")
-    complete = filters.BooleanFilter("is_complete", label="Every pair was scored")
+    incomplete = filters.BooleanFilter(label="Not every pair was scored")
 
     def by_measure(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(measures__contains=[value])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
-import numpy as np
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -22,15 +22,14 @@ from scoring.api.synchronous import validated
 from scoring.filters import EvaluationFilter
 from scoring.measures import DEFAULT_MEASURES, MAX_MEASURES
 from scoring.models import Evaluation, JudgementSet, Query, Stage
-from scoring.selectors.evaluation_queries import LISTS, query_values, tagged
+from scoring.selectors.evaluation_queries import LISTS, query_order, query_values
 from scoring.selectors.evaluations import (
-    EvaluationArrays,
     evaluation_arrays,
     evaluation_stale,
     evaluations_of,
-    is_sensitive,
 )
 from scoring.selectors.jobs import job_stage, jobs_of
+from scoring.selectors.tags import query_tags
 from scoring.services.evaluations import evaluation_create, evaluation_delete
 from scoring.services.stage_plan import MAX_STAGES
 
@@ -74,7 +73,7 @@ class EvaluationSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="stage", help_text="The model, the run, or BM25")
     query_set = serializers.UUIDField(source="stage.job.query_set_id")
     judgement_set = serializers.UUIDField(source="judgement_set_id", allow_null=True, help_text="Null: deleted since")
-    measures = serializers.SerializerMethodField()
+    measures = FigureSerializer(many=True, source="figures")
     only_relevant = serializers.BooleanField()
     n = serializers.IntegerField(source="evaluated", help_text="Queries in the means")
     queries = serializers.IntegerField(source="query_count", help_text="Of the query set")
@@ -83,15 +82,8 @@ class EvaluationSerializer(serializers.Serializer[Any]):
     without_relevant = serializers.IntegerField(
         help_text="Judged queries without a relevant document: counted 0, or left out if only_relevant"
     )
-    incomplete = serializers.SerializerMethodField(help_text="Not every pair was scored: the means are partial")
+    incomplete = serializers.BooleanField(help_text="Not every pair was scored: the means are partial")
     created_at = serializers.DateTimeField()
-
-    def get_measures(self, evaluation: Evaluation) -> FigureSerializer(many=True):  # type: ignore[valid-type]
-        figures = [{**figure, "tie_sensitive": is_sensitive(figure)} for figure in evaluation.figures]
-        return FigureSerializer(figures, many=True).data
-
-    def get_incomplete(self, evaluation: Evaluation) -> bool:
-        return not evaluation.is_complete
 
 
 class EvaluationDetailSerializer(EvaluationSerializer):
@@ -231,13 +223,11 @@ class EvaluationViewSet(ResourceViewSet):
     def queries(self, request: Request, pk: str) -> Response:
         query = query_of(request, QueryValuesQuerySerializer, paged=True)
         evaluation = self.found()
-        arrays: EvaluationArrays = evaluation_arrays(evaluation)
-        rows = Query.objects.filter(query_set=evaluation.stage.job.query_set_id)
-        places = np.asarray(arrays.lists()[query["list"]]).tolist()
-        if "tag" in query:
-            rows = tagged(rows, query["tag"])
-        page = self.paginate_queryset(rows.filter(position__in=places)) or []
+        arrays, query_set = evaluation_arrays(evaluation), evaluation.stage.job.query_set
+        among = [query_tags(query_set).get(query["tag"], [])] if "tag" in query else []
+        places = query_order(arrays, evaluation.measures, chosen=query["list"], order="query", among=among)
+        page = self.paginate_queryset(Query.objects.filter(query_set=query_set, position__in=places)) or []
         found = query_values(evaluation, arrays, [one.position for one in page])
         return self.get_paginated_response(
-            [{"query_id": one.external_id, **found[one.position]} for one in page]
+            [QueryValuesSerializer({"query_id": one.external_id, **asdict(found[one.position])}).data for one in page]
         )

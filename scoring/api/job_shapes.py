@@ -190,7 +190,7 @@ class EvaluationQuerySerializer(StageQuerySerializer):
     )  # fmt: skip
 
 
-class EvaluationSerializer(serializers.Serializer[Any]):
+class JobEvaluationSerializer(serializers.Serializer[Any]):
     measures = serializers.ListField(child=serializers.CharField())
     means = serializers.DictField(child=serializers.FloatField(allow_null=True))
     per_query = serializers.DictField(

@@ -12,6 +12,7 @@ from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.evaluations import EvaluationViewSet
 from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
@@ -43,6 +44,7 @@ router.register("judgements", JudgementSetViewSet, "api-judgement-set")
 router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("comparisons", ComparisonViewSet, "api-comparison")
+router.register("evaluations", EvaluationViewSet, "api-evaluation")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")

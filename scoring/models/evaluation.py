@@ -12,7 +12,7 @@ class Evaluation(OwnedModel):
 
     ``key`` tells what it was computed from: stage and when it was ranked, judgements, measures, code. ``pinned`` says
     the same to people. ``figures`` is a list by measure: ``measure``, ``mean``, ``judged`` (Judged at the same cut-off),
-    ``worst`` and ``best`` over the orders of tied documents. ``arrays`` holds the rest by query, see
+    ``worst`` and ``best`` over the orders of tied documents and whether these differ, ``tie_sensitive``. ``arrays`` holds the rest by query, see
     ``selectors.evaluations.EvaluationArrays``.
     """
 
@@ -29,7 +29,7 @@ class Evaluation(OwnedModel):
     unjudged = models.PositiveIntegerField(help_text="queries left out because nobody judged a document for them")
     without_results = models.PositiveIntegerField(help_text="judged queries without results, counted 0")
     without_relevant = models.PositiveIntegerField(help_text="judged queries without a relevant document")
-    is_complete = models.BooleanField(help_text="every pair of the job was scored; else the means are partial")
+    incomplete = models.BooleanField(help_text="not every pair of the job was scored: the means are partial")
     arrays = models.BinaryField()
 
     class Meta(OwnedModel.Meta):

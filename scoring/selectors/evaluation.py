@@ -116,7 +116,7 @@ def stage_evaluate(
         raise AssayError("job_not_ended", message, status=409)
     query_ids = list(Query.objects.filter(query_set=job.query_set_id).values_list("external_id", flat=True))
     grades = _grades(judgements, set(query_ids))
-    level = relevant_from(judgements)
+    level = judgements.relevant_from
     parsed = measures_parse(measures, rel=level, grades=judgement_grades(judgements))
     if not grades:
         raise _do_not_match(job, judgements, len(query_ids))
@@ -156,11 +156,6 @@ def mean_of(values: Floats) -> float | None:
     """Of those that are numbers, summed one after the other as ir-measures does; None of nothing."""
     numbers = values[~np.isnan(values)]
     return float(np.add.accumulate(numbers)[-1] / len(numbers)) if len(numbers) else None
-
-
-def relevant_from(judgements: JudgementSet) -> int:
-    """The grade from which on a document is relevant."""
-    return 1
 
 
 def judgement_grades(judgements: JudgementSet) -> list[int]:

@@ -119,8 +119,8 @@ class Stale:
 
 def newest_version(judgements: JudgementSet) -> JudgementSet:
     """The newest ready version of the same set."""
-    same = JudgementSet.objects.filter(team=judgements.team_id, name=judgements.name, state=SetState.READY)
-    return same.order_by("-created_at").first() or judgements
+    same = JudgementSet.objects.filter(team=judgements.team_id, root=judgements.root, state=SetState.READY)
+    return same.order_by("-version").first() or judgements
 
 
 def evaluation_stale(evaluation: Evaluation) -> Stale | None:
@@ -130,7 +130,7 @@ def evaluation_stale(evaluation: Evaluation) -> Stale | None:
     newest = newest_version(judgements)
     newer = newest if newest.pk != judgements.pk else None
     if newer is not None:
-        return Stale(f"Computed with {version_words(judgements)}; {version_words(newer)} exists.", newer)
+        return Stale(f"Computed with version {judgements.version}; version {newer.version} exists.", newer)
     if not is_ranked(stage):
         return Stale("The job is being ranked anew.", None)
     if stage.finished_at != evaluation.ranked_at:
@@ -140,10 +140,5 @@ def evaluation_stale(evaluation: Evaluation) -> Stale | None:
     return None
 
 
-def version_words(judgements: JudgementSet) -> str:
-    return f"the version of {judgements.created_at:%Y-%m-%d %H:%M}"
-
-
-def is_sensitive(figure: dict[str, Any]) -> bool:
-    """Whether the order of documents with equal scores decides about this mean."""
-    return figure["best"] is not None and abs(figure["best"] - figure["worst"]) > SENSITIVE
+def number_or_none(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -15,8 +15,15 @@ from scoring.measures import DEFAULT_MEASURES, cutoff_of, measures_parse
 from scoring.models import Evaluation, JudgementSet, Stage
 from scoring.models.base import UploadedSet
 from scoring.selectors.comparisons import is_ranked
-from scoring.selectors.evaluation import StageMeasures, judgement_grades, mean_of, relevant_from, stage_evaluate
-from scoring.selectors.evaluations import EvaluationArrays, code_versions, evaluation_key, evaluations_of
+from scoring.selectors.evaluation import StageMeasures, judgement_grades, mean_of, stage_evaluate
+from scoring.selectors.evaluations import (
+    SENSITIVE,
+    EvaluationArrays,
+    code_versions,
+    evaluation_key,
+    evaluations_of,
+    number_or_none,
+)
 
 
 def evaluation_create(
@@ -34,7 +41,7 @@ def evaluation_create(
     if not is_ranked(stage):
         message = f"'{stage}' of job '{stage.job.name}' has no rankings; measure it when its job has ended."
         raise AssayError("job_not_ended", message, status=409)
-    parsed = measures_parse(measures, rel=relevant_from(judgement_set), grades=judgement_grades(judgement_set))
+    parsed = measures_parse(measures, rel=judgement_set.relevant_from, grades=judgement_grades(judgement_set))
     names = [str(measure) for measure in parsed]
     key = evaluation_key(stage, judgement_set, measures=names, only_relevant=only_relevant)
     made = evaluations_of(principal).filter(key=key).first()
@@ -60,7 +67,7 @@ def evaluation_create(
         "unjudged": len(found.unjudged),
         "without_results": int(np.count_nonzero(found.kept == 0)),
         "without_relevant": len(arrays.lists()["without_relevant"]),
-        "is_complete": found.complete,
+        "incomplete": not found.complete,
         "arrays": arrays.packed(),
     }
     with transaction.atomic():
@@ -78,14 +85,14 @@ def evaluation_delete(*, principal: Principal, evaluation: Evaluation) -> None:
 
 
 def _figure(name: str, cutoff: int | None, place: int, found: StageMeasures) -> dict[str, Any]:
-    judged = None if cutoff is None else mean_of(found.judged[found.cutoffs.index(cutoff)])
-    spread = [None if np.isnan(means[place]) else float(means[place]) for means in (found.worst, found.best)]
+    worst, best = float(found.worst[place]), float(found.best[place])
     return {
         "measure": name,
         "mean": mean_of(found.values[place]),
-        "judged": judged,
-        "worst": spread[0],
-        "best": spread[1],
+        "judged": None if cutoff is None else mean_of(found.judged[found.cutoffs.index(cutoff)]),
+        "worst": number_or_none(worst),
+        "best": number_or_none(best),
+        "tie_sensitive": abs(best - worst) > SENSITIVE,
     }
 
 
@@ -96,7 +103,11 @@ def _pinned(stage: Stage, judgements: JudgementSet) -> dict[str, Any]:
         "stage": {"index": stage.index, "name": str(stage), "revision": stage.model_revision},
         "query_set": _set(job.query_set),
         "document_set": _set(job.document_set),
-        "judgement_set": {**_set(judgements), "relevant_from": relevant_from(judgements)},
+        "judgement_set": {
+            **_set(judgements),
+            "version": judgements.version,
+            "relevant_from": judgements.relevant_from,
+        },
         "code": code_versions(),
     }
 
