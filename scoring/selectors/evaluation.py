@@ -115,7 +115,7 @@ def stage_evaluate(
         message = f"Job '{job.name}' is {job.state}; it can be measured when it has ended."
         raise AssayError("job_not_ended", message, status=409)
     query_ids = list(Query.objects.filter(query_set=job.query_set_id).values_list("external_id", flat=True))
-    grades = _grades(judgements, set(query_ids))
+    grades = judgement_grades_of(judgements, set(query_ids))
     level = judgements.relevant_from
     parsed = measures_parse(measures, rel=level, grades=judgement_grades(judgements))
     if not grades:
@@ -164,9 +164,11 @@ def judgement_grades(judgements: JudgementSet) -> list[int]:
     return list(rows.values_list("grade", flat=True).distinct())
 
 
-def _grades(judgements: JudgementSet, queries: set[str]) -> dict[str, dict[str, int]]:
-    """Of the job's queries. A negative grade means pooled but not judged: it is left out."""
+def judgement_grades_of(judgements: JudgementSet, queries: set[str]) -> dict[str, dict[str, int]]:
+    """By query id and document id. A negative grade means pooled but not judged: it is left out."""
     rows = Judgement.objects.filter(judgement_set=judgements, grade__gte=0)
+    if len(queries) == 1:
+        rows = rows.filter(query_id__in=queries)
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in rows.values_list("query_id", "document_id", "grade").iterator():
         if query in queries:

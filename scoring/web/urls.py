@@ -8,6 +8,8 @@ from scoring.web import (
     comparison_page,
     comparisons,
     components,
+    evaluation_page,
+    evaluations,
     explanation,
     exports,
     home,
@@ -16,6 +18,7 @@ from scoring.web import (
     job_new,
     job_page,
     jobs,
+    leaderboard,
     model_new,
     models,
     playground,
@@ -85,6 +88,20 @@ urlpatterns = [
         )
         for deed in comparisons.DEEDS
     ),
+    path("evaluations/", evaluations.EvaluationListView.as_view(), name="evaluation_list"),
+    path("evaluations/leaderboard/", leaderboard.LeaderboardView.as_view(), name="leaderboard"),
+    path("evaluations/<uuid:pk>/", evaluation_page.EvaluationDetailView.as_view(), name="evaluation_detail"),
+    path("evaluations/<uuid:pk>/queries/", evaluation_page.EvaluationQueriesView.as_view(), name="evaluation_queries"),
+    path(
+        "evaluations/<uuid:pk>/queries/<int:position>/",
+        evaluation_page.EvaluationQueryView.as_view(),
+        name="evaluation_query",
+    ),
+    path(
+        "evaluations/<uuid:pk>/coverage/", evaluation_page.EvaluationCoverageView.as_view(), name="evaluation_coverage"
+    ),
+    path("evaluations/<uuid:pk>/stages/", evaluation_page.EvaluationStagesView.as_view(), name="evaluation_stages"),
+    path("evaluations/<uuid:pk>/delete/", evaluations.EvaluationDeleteView.as_view(), name="evaluation_delete"),
     path("try/", playground.TryView.as_view(), name="try"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),

@@ -101,7 +101,7 @@ def test_what_cannot_be_measured_is_refused(
         (made(api, waiting, judgements), 409, "job_not_ended"),
         (made(api, ended, judgements, stage=3), 404, "no_such_stage"),
         (made(api, ended, judgements, measures=["ERR@20"]), 422, "unknown_measure"),
-        (made(api, ended, judgements, measures=[]), 422, "empty"),
+        (made(api, ended, judgements, measures=[]), 422, "min_length"),
         (made(api, ended, upload("judgements", b"zz 0 d1 1\n")["id"]), 422, "judgements_do_not_match"),
     ):
         assert answer.status_code == status and answer.json()["error"]["code"] == code, answer.content
