@@ -22,6 +22,7 @@ from scoring.api.synchronous import validated
 from scoring.filters import EvaluationFilter
 from scoring.measures import DEFAULT_MEASURES, MAX_MEASURES
 from scoring.models import Evaluation, JudgementSet, Query, Stage
+from scoring.models import QuerySet as QueriesSet
 from scoring.selectors.evaluation_queries import LISTS, query_order, query_values
 from scoring.selectors.evaluations import (
     evaluation_arrays,
@@ -29,9 +30,11 @@ from scoring.selectors.evaluations import (
     evaluations_of,
 )
 from scoring.selectors.jobs import job_stage, jobs_of
+from scoring.selectors.leaderboard import leaderboard
 from scoring.selectors.tags import query_tags
 from scoring.services.evaluations import evaluation_create, evaluation_delete
 from scoring.services.stage_plan import MAX_STAGES
+from scoring.statistics import PairedTest
 
 LISTED_IDS: Final = 1_000
 
@@ -108,6 +111,45 @@ class QueryValuesQuerySerializer(StrictSerializer):
     tag = TextField(required=False, allow_blank=False, max_length=200, help_text="Only queries with this tag")
 
 
+class LeaderboardQuerySerializer(StrictSerializer):
+    query_set = StrictUUIDField()
+    judgement_set = StrictUUIDField(help_text="The id of one version")
+    measure = TextField(default=DEFAULT_MEASURES[0], allow_blank=False, max_length=200, help_text="A complete name")
+    baseline = StrictUUIDField(required=False, help_text="Id of an evaluation in it; absent: the oldest")
+
+
+class IntervalSerializer(serializers.Serializer[Any]):
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+
+
+class LeaderboardRowSerializer(serializers.Serializer[Any]):
+    evaluation = serializers.UUIDField(source="evaluation.pk")
+    job = serializers.UUIDField(source="evaluation.stage.job_id")
+    job_name = serializers.CharField(source="evaluation.stage.job.name")
+    stage = serializers.IntegerField(source="evaluation.stage.index")
+    name = serializers.CharField(source="evaluation.stage")
+    mean = serializers.FloatField()
+    judged = serializers.FloatField(allow_null=True, help_text="Judged at the measure's cut-off")
+    delta = serializers.FloatField(source="difference.delta", default=None, allow_null=True, help_text="Against the baseline")
+    interval = IntervalSerializer(source="difference.interval", default=None, allow_null=True, help_text="95 % of delta")
+    better = serializers.IntegerField(source="difference.better", default=None, allow_null=True, help_text="Queries above the baseline")
+    equal = serializers.IntegerField(source="difference.equal", default=None, allow_null=True)
+    worse = serializers.IntegerField(source="difference.worse", default=None, allow_null=True)
+    p = serializers.FloatField(source="difference.p", default=None, allow_null=True, help_text="Paired t-test, two-sided")
+    p_corrected = serializers.FloatField(source="difference.p_corrected", default=None, allow_null=True, help_text="By Holm")
+    verdict = serializers.CharField(source="difference.verdict", default=None, allow_null=True, help_text="In a word or two")
+
+
+class LeaderboardSerializer(serializers.Serializer[Any]):
+    measure = serializers.CharField()
+    n = serializers.IntegerField(help_text="Queries that all of the rows evaluated: every number is over these")
+    baseline = serializers.UUIDField(source="baseline.pk", default=None, allow_null=True, help_text="Null: there is no row")
+    test = serializers.CharField(default=str(PairedTest.T), help_text="t: paired, two-sided")
+    correction = serializers.CharField(default="holm", help_text="Over all rows but the baseline")
+    rows = LeaderboardRowSerializer(many=True, help_text="The highest mean first; the baseline has no differences")
+
+
 def _detail(evaluation: Evaluation) -> dict[str, Any]:
     stale = evaluation_stale(evaluation)
     arrays = evaluation_arrays(evaluation)
@@ -162,6 +204,29 @@ DETAIL: Final[dict[str, Any]] = {
     "lists": {"unjudged": ["q7", "q9", "q44", "q60"], "without_results": ["q3"], "without_relevant": []},
 }
 CREATE: Final = {"job": JOB_ID, "stage": 1, "judgement_set": SET_ID, "measures": ["nDCG@10"]}
+LEADERBOARD: Final[dict[str, Any]] = {
+    "measure": "nDCG@10",
+    "n": 221,
+    "baseline": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a40",
+    "test": "t",
+    "correction": "holm",
+    "rows": [
+        {
+            "evaluation": EVALUATION["id"],
+            **{name: EVALUATION[name] for name in ("job", "job_name", "stage", "name")},
+            "mean": 0.41,
+            "judged": 0.31,
+            "delta": 0.08,
+            "interval": {"low": 0.05, "high": 0.11},
+            "better": 120,
+            "equal": 60,
+            "worse": 41,
+            "p": 0.0004,
+            "p_corrected": 0.0008,
+            "verdict": "higher",
+        }
+    ],
+}
 VALUES: Final = {"query_id": "q1", "values": {"nDCG@10": 0.52}, "judged": {"10": 0.4}, "relevant": 3, "kept": 100}
 
 
@@ -213,6 +278,24 @@ class EvaluationViewSet(ResourceViewSet):
     def destroy(self, request: Request, pk: str) -> Response:
         evaluation_delete(principal=self.principal, evaluation=self.found())
         return Response(status=204)
+
+    @operation(
+        "Complete evaluations of one query set and one version of the judgements, with differences from a baseline",
+        answer=LeaderboardSerializer, example=LEADERBOARD, errors=(*READ, 404),
+        parameters=(LeaderboardQuerySerializer,),
+    )  # fmt: skip
+    @action(detail=False, pagination_class=None, filterset_class=None, filter_backends=())
+    def leaderboard(self, request: Request) -> Response:
+        query = query_of(request, LeaderboardQuerySerializer)
+        team_set(self.principal, QueriesSet, query["query_set"], param="query_set", noun="query set")
+        judgements = team_set(
+            self.principal, JudgementSet, query["judgement_set"], param="judgement_set", noun="judgement set"
+        )
+        found = leaderboard(
+            self.principal, query_set=query["query_set"], judgements=judgements, measure=query["measure"],
+            baseline=query.get("baseline"),
+        )  # fmt: skip
+        return Response(LeaderboardSerializer(found).data)
 
     @operation(
         "The values of each query",

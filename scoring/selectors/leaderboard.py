@@ -63,7 +63,7 @@ def leaderboard(
         if evaluation.stage.finished_at == evaluation.ranked_at:
             newest.setdefault(evaluation.stage_id, evaluation)
     found = sorted(newest.values(), key=lambda one: one.created_at)
-    if not found:
+    if not found and baseline is None:
         return Leaderboard(measure, 0, None, [])
     first = found[0] if baseline is None else next((one for one in found if one.pk == baseline), None)
     if first is None:

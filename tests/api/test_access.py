@@ -28,7 +28,8 @@ def scope_of(method: str, path: str) -> str:
     if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return "jobs" if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons")) else "score"
+    more = ("/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/evaluations")
+    return "jobs" if path.startswith((*sets, *more)) else "score"
 
 
 def address(path: str) -> str:
@@ -83,6 +84,8 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
+    measured = {"job": ended.pk, "judgement_set": upload("judgements", JUDGEMENTS)["id"]}
+    evaluation = api.post("/api/v1/evaluations", measured, format="json").json()["id"]
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
@@ -92,6 +95,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,
+        "/api/v1/evaluations": evaluation,
         "/api/v1/score-requests": request.pk,
     }
     tried = 0

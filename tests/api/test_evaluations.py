@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from scoring.models import Evaluation, Job, JudgementSet, Query
-from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload
+from scoring.models import Evaluation, Job, JudgementSet, Query, Worker
+from scoring.services.finalize import jobs_advance
+from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
 
 PATH = "/api/v1/evaluations"
 
@@ -105,3 +106,21 @@ def test_what_cannot_be_measured_is_refused(
         (made(api, ended, upload("judgements", b"zz 0 d1 1\n")["id"]), 422, "judgements_do_not_match"),
     ):
         assert answer.status_code == status and answer.json()["error"]["code"] == code, answer.content
+
+
+def test_the_leaderboard_is_over_the_same_queries(
+    api: APIClient, ended: Job, judgements: str, submit: SubmitJob, worker: Worker
+) -> None:
+    short = submit(top_k=1)["id"]
+    run_chunks(worker)
+    assert jobs_advance() == 1
+    first, second = made(api, ended, judgements).json(), made(api, Job.objects.get(pk=short), judgements).json()
+    query = {"query_set": str(ended.query_set_id), "judgement_set": judgements, "measure": "R@100"}
+    board = api.get(f"{PATH}/leaderboard", query).json()
+    assert [row["evaluation"] for row in board["rows"]] == [first["id"], second["id"]]
+    assert (board["n"], board["baseline"], board["correction"]) == (2, first["id"], "holm")
+    baseline, other = board["rows"]
+    assert baseline["delta"] is None and baseline["verdict"] is None
+    assert other["delta"] == pytest.approx(other["mean"] - baseline["mean"]) and other["verdict"] == "few queries"
+    empty = api.get(f"{PATH}/leaderboard", {**query, "measure": "AP"}).json()
+    assert empty["rows"] == [] and empty["baseline"] is None

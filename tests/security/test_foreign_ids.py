@@ -26,6 +26,7 @@ from audit.models import AuditEvent
 from scoring.models import (
     BatchFile,
     Comparison,
+    Evaluation,
     DocumentSet,
     Export,
     Job,
@@ -41,6 +42,7 @@ from scoring.models import (
 )
 from scoring.services.batch_files import batch_file_store
 from scoring.services.comparisons import comparison_create
+from scoring.services.evaluations import evaluation_create
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
 from scoring.services.request_batches import batch_create
@@ -79,6 +81,8 @@ OWNED = {
     "try/": "example",
     "api/v1/comparisons/": "comparison",
     "comparisons/": "comparison",
+    "api/v1/evaluations/": "evaluation",
+    "evaluations/": "evaluation",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -95,7 +99,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison),
+    *(Export, PlaygroundExample, Comparison, Evaluation),
 )
 
 
@@ -141,6 +145,8 @@ def owned(analyst: User, team: Team) -> Owned:
     job = factories.finished(analyst, model, worker, documents, queries)
     twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
     comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
+    measured = {"stage": job.last_stage, "judgement_set": judgements}
+    evaluation, _ = evaluation_create(principal=principal_of_user(analyst), **measured)
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
@@ -166,6 +172,7 @@ def owned(analyst: User, team: Team) -> Owned:
         },
         **sets,
         "comparison": comparison,
+        "evaluation": evaluation,
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -257,12 +264,16 @@ NAMED = {
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
+    ("post", "/api/v1/evaluations", "job"),
+    ("post", "/api/v1/evaluations", "judgement_set"),
+    *(("get", "/api/v1/evaluations/leaderboard", name) for name in ("query_set", "judgement_set", "baseline")),
 }
 # Filters: a foreign id is like any other that no row of the team has.
 FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
     ("get", "/api/v1/comparisons", "job"),
+    *(("get", "/api/v1/evaluations", name) for name in ("job", "query_set", "judgement_set")),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
 
@@ -309,8 +320,18 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     job = client.post("/api/v1/jobs", good).json()["id"]
     bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
     compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
+    grades = factories.imported(stranger, "judgements", "q1 0 d1 1\n", name="G", file_name="g.txt").pk
+    board = {"query_set": queries.pk, "judgement_set": grades}
+    special: dict[tuple[str, str], dict[str, Any]] = {
+        ("/api/v1/comparisons", "judgement_set"): compared,
+        ("/api/v1/evaluations", "job"): {"job": owned.ids["job"], "judgement_set": grades},
+        ("/api/v1/evaluations", "judgement_set"): {"job": job, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "query_set"): {**board, "query_set": owned.ids["query-sets"]},
+        ("/api/v1/evaluations/leaderboard", "judgement_set"): {**board, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "baseline"): {**board, "baseline": owned.ids["evaluation"]},
+    }
     for method, path, field in NAMED:
-        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies[field]
+        body = special.get((path, field)) or bodies[field]
         answer = getattr(client, method)(path.replace("{id}", job), body)
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
