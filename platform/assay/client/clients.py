@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from assay.client.config import Target, target
+from assay.client.evaluations import Evaluations
 from assay.client.flows import S
 from assay.client.jobs import Jobs
 from assay.client.models import Models, ScoreRequests, Workers
@@ -29,6 +30,7 @@ class Api(Scoring[S]):
         self.judgements = Sets(session, "judgements", "rows")
         self.runs = Sets(session, "runs", "entries")
         self.jobs = Jobs(session)
+        self.evaluations = Evaluations(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 
