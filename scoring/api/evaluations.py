@@ -48,7 +48,7 @@ class EvaluationCreateSerializer(StrictSerializer):
     measures = serializers.ListField(
         child=TextField(max_length=200, allow_blank=False), min_length=1, max_length=MAX_MEASURES,
         default=list(DEFAULT_MEASURES),
-        help_text="Names of ir-measures. `gains='exponential'` stands for 2^g − 1; `judged_only=True` looks at judged "
+        help_text="Names of ir-measures. `gains='exponential'` stands for 2^g - 1; `judged_only=True` looks at judged "
         "documents alone",
     )  # fmt: skip
     only_relevant = StrictBooleanField(default=False, help_text="Leave out queries without a relevant document")
@@ -131,20 +131,34 @@ class LeaderboardRowSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="evaluation.stage")
     mean = serializers.FloatField()
     judged = serializers.FloatField(allow_null=True, help_text="Judged at the measure's cut-off")
-    delta = serializers.FloatField(source="difference.delta", default=None, allow_null=True, help_text="Against the baseline")
-    interval = IntervalSerializer(source="difference.interval", default=None, allow_null=True, help_text="95 % of delta")
-    better = serializers.IntegerField(source="difference.better", default=None, allow_null=True, help_text="Queries above the baseline")
+    delta = serializers.FloatField(
+        source="difference.delta", default=None, allow_null=True, help_text="Against the baseline"
+    )
+    interval = IntervalSerializer(
+        source="difference.interval", default=None, allow_null=True, help_text="95 % of delta"
+    )
+    better = serializers.IntegerField(
+        source="difference.better", default=None, allow_null=True, help_text="Queries above the baseline"
+    )
     equal = serializers.IntegerField(source="difference.equal", default=None, allow_null=True)
     worse = serializers.IntegerField(source="difference.worse", default=None, allow_null=True)
-    p = serializers.FloatField(source="difference.p", default=None, allow_null=True, help_text="Paired t-test, two-sided")
-    p_corrected = serializers.FloatField(source="difference.p_corrected", default=None, allow_null=True, help_text="By Holm")
-    verdict = serializers.CharField(source="difference.verdict", default=None, allow_null=True, help_text="In a word or two")
+    p = serializers.FloatField(
+        source="difference.p", default=None, allow_null=True, help_text="Paired t-test, two-sided"
+    )
+    p_corrected = serializers.FloatField(
+        source="difference.p_corrected", default=None, allow_null=True, help_text="By Holm"
+    )
+    verdict = serializers.CharField(
+        source="difference.verdict", default=None, allow_null=True, help_text="In a word or two"
+    )
 
 
 class LeaderboardSerializer(serializers.Serializer[Any]):
     measure = serializers.CharField()
     n = serializers.IntegerField(help_text="Queries that all of the rows evaluated: every number is over these")
-    baseline = serializers.UUIDField(source="baseline.pk", default=None, allow_null=True, help_text="Null: there is no row")
+    baseline = serializers.UUIDField(
+        source="baseline.pk", default=None, allow_null=True, help_text="Null: there is no row"
+    )
     test = serializers.CharField(default=str(PairedTest.T), help_text="t: paired, two-sided")
     correction = serializers.CharField(default="holm", help_text="Over all rows but the baseline")
     rows = LeaderboardRowSerializer(many=True, help_text="The highest mean first; the baseline has no differences")

@@ -11,9 +11,9 @@ class Evaluation(OwnedModel):
     """One ranking measured against one version of a judgement set, once; it changes no more.
 
     ``key`` tells what it was computed from: stage and when it was ranked, judgements, measures, code. ``pinned`` says
-    the same to people. ``figures`` is a list by measure: ``measure``, ``mean``, ``judged`` (Judged at the same cut-off),
-    ``worst`` and ``best`` over the orders of tied documents and whether these differ, ``tie_sensitive``. ``arrays`` holds the rest by query, see
-    ``selectors.evaluations.EvaluationArrays``.
+    the same to people. ``figures`` is a list by measure: ``measure``, ``mean``, ``judged`` (Judged at its cut-off),
+    ``worst`` and ``best`` over the orders of tied documents, and whether these differ, ``tie_sensitive``. ``arrays``
+    holds the rest by query, see ``selectors.evaluations.EvaluationArrays``.
     """
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="evaluations")

@@ -51,15 +51,11 @@ def stage_cuts(evaluation: Evaluation, arrays: EvaluationArrays, stages: Sequenc
         lists, mean_length = _kept(stage, query_ids, names)
         kept[stage.pk] = {query: [one for one, _ in ranked] for query, ranked in lists.items()}
         given = every if stage.source_id is None else kept.get(stage.source_id, {})
-        best = {
-            query: sorted(given.get(query, ()), key=lambda one, own=own: -own.get(one, 0)) for query, own in grades.items()
-        }
+        best = {query: _best_order(given.get(query, ()), own) for query, own in grades.items()}
         full = {query: _with_gaps(ranked) for query, ranked in lists.items()}
         (ceiling,) = measure_values(measure, grades, best).values()
         (value,) = measure_values(measure, grades, full).values()
-        shares = [
-            len(own & set(kept[stage.pk].get(query, ()))) / len(own) for query, own in relevant.items() if own
-        ]
+        shares = [len(own & set(kept[stage.pk].get(query, ()))) / len(own) for query, own in relevant.items() if own]
         cuts.append(
             StageCut(
                 stage=stage,
@@ -70,6 +66,10 @@ def stage_cuts(evaluation: Evaluation, arrays: EvaluationArrays, stages: Sequenc
             )
         )
     return cuts
+
+
+def _best_order(documents: Sequence[str], grades: Mapping[str, int]) -> list[str]:
+    return sorted(documents, key=lambda one: -grades.get(one, 0))
 
 
 def _kept(

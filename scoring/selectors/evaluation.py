@@ -105,7 +105,7 @@ def stage_evaluate(
     measures: Sequence[str] = DEFAULT_MEASURES,
     only_relevant: bool = False,
 ) -> StageMeasures:
-    """Measure the stored ranks against ``judgements``; ``only_relevant`` leaves out queries without a relevant document.
+    """Measure the stored ranks; ``only_relevant`` leaves out queries without a relevant document.
 
     Raises AssayError 409 for a job without results, 422 for unknown measures, for judgements of none of its queries,
     and for measures of judged documents alone where too few are judged non-relevant.
@@ -244,7 +244,7 @@ def _batches(stage: Stage, grades: Grades) -> Iterator[list[Row]]:
 
 
 def _tied(raw: npt.NDArray[np.float32]) -> Any:
-    """The number of each rank's group of equal scores; None where all differ. What has no score is tied with nothing."""
+    """The number of each rank's group of equal scores; None where all differ. What has no score is never tied."""
     changes = np.ones(len(raw), np.int64)
     changes[1:] = raw[1:] != raw[:-1]
     return None if changes.all() else np.add.accumulate(changes)

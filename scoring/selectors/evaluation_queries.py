@@ -59,9 +59,7 @@ class Coverage:
     unjudged_documents: int
 
 
-def query_values(
-    evaluation: Evaluation, arrays: EvaluationArrays, positions: Sequence[int]
-) -> dict[int, QueryValues]:
+def query_values(evaluation: Evaluation, arrays: EvaluationArrays, positions: Sequence[int]) -> dict[int, QueryValues]:
     """By position."""
     places = {int(position): place for place, position in enumerate(arrays.positions)}
     return {position: _values(evaluation, arrays, places.get(position)) for position in positions}

@@ -38,9 +38,7 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def evaluation_key(
-    stage: Stage, judgements: JudgementSet, *, measures: Sequence[str], only_relevant: bool
-) -> str:
+def evaluation_key(stage: Stage, judgements: JudgementSet, *, measures: Sequence[str], only_relevant: bool) -> str:
     """Equal for what gives equal numbers. ``measures`` are complete names in order."""
     parts = (stage.pk, str(stage.finished_at), str(judgements.pk), list(measures), only_relevant, code_versions())
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -56,7 +56,9 @@ def judged_documents(evaluation: Evaluation, stages: Sequence[Stage], query: Que
         return []
     grades = judgement_grades_of(judgements, {query.external_id}).get(query.external_id, {})
     job = evaluation.stage.job
-    found = texts_shown(Document.objects.filter(document_set=job.document_set_id, external_id__in=grades), job.document_set)
+    found = texts_shown(
+        Document.objects.filter(document_set=job.document_set_id, external_id__in=grades), job.document_set
+    )
     documents = {document.external_id: document for document in found}
     rankings = {stage.pk: _ranking(stage, query.position) for stage in stages}
     cuts: dict[int, Mapping[int, int]] = {}
@@ -127,7 +129,9 @@ def _all_ranks(stage: Stage, query: int) -> dict[int, int]:
     for start, count, packed in chunks.values_list("document_start", "document_count", part):
         if len(packed) == count * FLOAT.itemsize:
             raw.append(np.frombuffer(packed, FLOAT))
-            positions.append(positions_of(stage, queries=range(query, query + 1), candidates=range(start, start + count))[0])
+            positions.append(
+                positions_of(stage, queries=range(query, query + 1), candidates=range(start, start + count))[0]
+            )
     if not raw:
         return {}
     places, scores = np.concatenate(positions), np.concatenate(raw)

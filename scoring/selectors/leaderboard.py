@@ -77,7 +77,9 @@ def leaderboard(
     others = [place for place in range(len(shown)) if place != own]
     tested = dict(zip(others, corrected([paired_difference(values[own], values[one]) for one in others]), strict=True))
     board = [
-        LeaderboardRow(one, float(values[place].mean()) if n else 0.0, _figure(one, measure)["judged"], tested.get(place))
+        LeaderboardRow(
+            one, float(values[place].mean()) if n else 0.0, _figure(one, measure)["judged"], tested.get(place)
+        )
         for place, one in enumerate(shown)
     ]
     board.sort(key=lambda row: -row.mean)

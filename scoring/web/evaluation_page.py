@@ -288,9 +288,7 @@ class EvaluationQueryView(EvaluationView):
         }
 
 
-def _worked(
-    page: EvaluationPage, values: QueryValues, documents: Sequence[JudgedDocument], own: int
-) -> list[Worked]:
+def _worked(page: EvaluationPage, values: QueryValues, documents: Sequence[JudgedDocument], own: int) -> list[Worked]:
     found = sorted((rank, row.grade) for row in documents if (rank := row.places[own].rank))
     grades, kept = [row.grade for row in documents], values.kept or 0
     parsed = [ir_measures.parse_measure(name) for name in page.evaluation.measures]

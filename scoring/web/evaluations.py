@@ -23,7 +23,7 @@ from scoring.web.forms import ready_sets
 
 CHOICES: Final = (
     ("Measures", [(name, name) for name in OFFERED]),
-    ("With gains 2^grade − 1", [(EXPONENTIAL, "nDCG@10, exponential gains")]),
+    ("With gains 2^grade - 1", [(EXPONENTIAL, "nDCG@10, exponential gains")]),
     ("For incomplete judgements: judged documents alone", [(name, name) for name in INCOMPLETE_OFFERED]),
 )
 

@@ -93,7 +93,9 @@ def substituted(measure: Measure, found: Sequence[tuple[int, int | None]], grade
             return f"{known:,} relevant and {len(grades) - known:,} judged not relevant"
         case _:
             top = min(cutoff, ranks)
-            return f"{sum(grade is not None and rank <= top for rank, grade in found):,} / {top:,}" if top else "no list"
+            return (
+                f"{sum(grade is not None and rank <= top for rank, grade in found):,} / {top:,}" if top else "no list"
+            )
 
 
 def _discounted(gains: Sequence[Gain]) -> str:

@@ -84,14 +84,15 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
-    measured = {"job": ended.pk, "judgement_set": upload("judgements", JUDGEMENTS)["id"]}
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    measured = {"job": ended.pk, "judgement_set": judgements}
     evaluation = api.post("/api/v1/evaluations", measured, format="json").json()["id"]
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
         "/api/v1/document-sets": ended.document_set_id,
         "/api/v1/query-sets": ended.query_set_id,
-        "/api/v1/judgements": upload("judgements", JUDGEMENTS)["id"],
+        "/api/v1/judgements": judgements,
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,

@@ -35,7 +35,7 @@ def test_an_evaluation_is_made_once_and_keeps_its_numbers(api: APIClient, ended:
     again = made(api, ended, judgements)
     assert again.status_code == 200 and again.json() == body == api.get(first["Location"]).json()
     assert made(api, ended, judgements, measures=["AP"]).status_code == 201
-    assert [row["id"] for row in api.get(PATH, {"measure": "nDCG@10", "job": ended.pk}).json()["results"]] == [
+    assert [row["id"] for row in api.get(PATH, {"measure": "nDCG@10", "job": str(ended.pk)}).json()["results"]] == [
         body["id"]
     ]
     assert api.get(PATH, {"incomplete": "true"}).json()["results"] == []

@@ -15,7 +15,9 @@ from scoring.services.stage_plan import StagePlan
 from tests.web import factories
 from tests.web.conftest import World, text_of
 
-QUERIES = "id\ttext\ttags\nq1\thow do I pull out a tick\tskin, pets\nq2\tdescale a kettle\tkitchen\nq3\tnobody judged\t\n"
+QUERIES = (
+    "id\ttext\ttags\nq1\thow do I pull out a tick\tskin, pets\nq2\tdescale a kettle\tkitchen\nq3\tnobody judged\t\n"
+)
 JUDGEMENTS = "q1 0 d1 2\nq1 0 d3 1\nq1 0 gone 1\nq2 0 d2 1\nq2 0 d1 0\n"
 
 
@@ -100,7 +102,10 @@ def test_a_document_that_was_cut_has_its_rank(browser_client: Client, analyst: U
         principal=factories.principal(analyst), stage=job.last_stage, judgement_set=world.judgements
     )
     rows = browser_client.get(page_of(made, "query", 0)).context["documents"]
-    assert {row.document_id: row.places[0].reason for row in rows} == {"d1": "", "d2": "cut at rank 2, the first 1 are kept"}
+    assert {row.document_id: row.places[0].reason for row in rows} == {
+        "d1": "",
+        "d2": "cut at rank 2, the first 1 are kept",
+    }
 
 
 def test_stages_have_a_recall_and_a_ceiling(browser_client: Client, evaluation: Evaluation) -> None:

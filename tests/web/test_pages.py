@@ -47,8 +47,10 @@ def own_paths(world: World) -> list[str]:
         timings={"queue": 0.1, "total": 12.5},
     )
     job = world.job.pk
+    analyst = world.job.created_by
+    assert analyst is not None
     made, _ = evaluation_create(
-        principal=factories.principal(world.job.created_by), stage=world.job.last_stage, judgement_set=world.judgements
+        principal=factories.principal(analyst), stage=world.job.last_stage, judgement_set=world.judgements
     )
     return [
         reverse("web:job_detail", args=[job]),

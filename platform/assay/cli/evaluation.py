@@ -56,13 +56,10 @@ def _ties(measure: dict[str, Any]) -> str | None:
 
 
 def _counted(evaluation: SavedEvaluation) -> str:
-    parts = [
-        f"{evaluation[name]:,} {words}"
-        for name, words in (
-            ("unjudged", "without judgements (left out)"),
-            ("without_results", "without results (counted 0)"),
-        )
-        if evaluation[name]  # type: ignore[literal-required]
-    ]
+    left = {
+        "without judgements (left out)": evaluation["unjudged"],
+        "without results (counted 0)": evaluation["without_results"],
+    }
+    parts = [f"{count:,} {words}" for words, count in left.items() if count]
     counted = f"n = {evaluation['n']:,} of {evaluation['queries']:,}" + (f": {', '.join(parts)}" if parts else "")
     return f"{counted}. Incomplete: not every pair was scored." if evaluation["incomplete"] else f"{counted}."

@@ -102,7 +102,7 @@ def test_values_are_those_of_the_libraries_to_the_last_bit(rows: list[tuple[list
     for place, (raw, judged) in enumerate(rows):
         scores = np.array(raw, np.float32)
         order = ranked(scores)
-        filled = np.nan_to_num(scores[order], nan=np.float32(np.finfo(np.float32).max))
+        filled = np.nan_to_num(scores[order], nan=float(np.finfo(np.float32).max))
         documents = [f"d{one}" for one in order.tolist()]
         rankings[f"q{place}"] = documents
         runs[f"q{place}"] = dict(zip(documents, map(float, strictly_decreasing(filled)), strict=True))
