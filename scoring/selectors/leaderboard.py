@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import Evaluation, JudgementSet
-from scoring.selectors.evaluations import EvaluationArrays, evaluation_arrays, evaluations_of
+from scoring.selectors.evaluations import EvaluationArrays, evaluations_of
 from scoring.statistics import Difference, corrected, paired_difference
 
 MOST: Final = 50
@@ -71,7 +71,8 @@ def leaderboard(
         raise AssayError("not_found", message, status=404, param="baseline")
     ranked = sorted(found, key=lambda one: -(_mean(one, measure) or 0.0))
     shown = [one for one in ranked if one.pk == first.pk or one in ranked[:MOST]]
-    arrays = [evaluation_arrays(one) for one in shown]
+    packed = dict(Evaluation.objects.filter(pk__in=[one.pk for one in shown]).values_list("pk", "arrays"))
+    arrays = [EvaluationArrays.unpack(bytes(packed[one.pk])) for one in shown]
     values, n = _common(shown, arrays, measure)
     own = shown.index(first)
     others = [place for place in range(len(shown)) if place != own]

@@ -154,6 +154,11 @@ class QueryRow:
     cells: list[tuple[str, float | int | str | None]]  # column, what it holds
 
 
+def columns_of(evaluation: Evaluation) -> list[str]:
+    """What there is of each query: its measures, and what stands beside them unless it is one."""
+    return [*evaluation.measures, *(name for name, title in BESIDE.items() if title not in evaluation.measures)]
+
+
 @dataclass(frozen=True, slots=True)
 class QueryList:
     """What the address says about the list of queries."""
@@ -166,7 +171,7 @@ class QueryList:
 
     @classmethod
     def of(cls, evaluation: Evaluation, request: HttpRequest) -> QueryList:
-        given, columns = request.GET, [*evaluation.measures, *BESIDE]
+        given, columns = request.GET, columns_of(evaluation)
         order, chosen = given.get("order", ""), given.get("list", "")
         wanted = [name for name in columns if name in given.getlist("columns")]
         return cls(
@@ -174,7 +179,7 @@ class QueryList:
             order=order if order.removeprefix("-") in (*evaluation.measures, "query", "unjudged") else "",
             tag=given.get("tag", ""),
             search=given.get("search", "")[:200],
-            columns=wanted or [*evaluation.measures, "judged"],
+            columns=wanted or [name for name in columns if name in evaluation.measures or name == "judged"],
         )
 
     def positions(self, page: EvaluationPage, tags: dict[str, list[int]]) -> list[int]:
@@ -200,14 +205,10 @@ class EvaluationQueriesView(EvaluationView):
             "rows": _rows(page, list(queries), state.columns),
             "lists": [(name, LISTS[name], count) for name, count in lists.items()],
             "tags": list(tags),
-            "columns": [(name, BESIDE.get(name, name), name in state.columns) for name in _columns(page)],
+            "columns": [(name, BESIDE.get(name, name), name in state.columns) for name in columns_of(page.evaluation)],
             "shown": [(name, BESIDE.get(name, name)) for name in state.columns],
             "sortable": [*page.evaluation.measures, "unjudged"],
         }
-
-
-def _columns(page: EvaluationPage) -> list[str]:
-    return [*page.evaluation.measures, *BESIDE]
 
 
 def _queries(evaluation: Evaluation, positions: Sequence[int]) -> dict[int, Query]:

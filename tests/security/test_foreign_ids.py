@@ -26,8 +26,8 @@ from audit.models import AuditEvent
 from scoring.models import (
     BatchFile,
     Comparison,
-    Evaluation,
     DocumentSet,
+    Evaluation,
     Export,
     Job,
     JudgementSet,
