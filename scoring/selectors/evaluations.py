@@ -134,7 +134,7 @@ def evaluation_stale(evaluation: Evaluation) -> Stale | None:
     if stage.finished_at != evaluation.ranked_at:
         return Stale("The job has been ranked anew since.", judgements)
     if evaluation.pinned["code"] != code_versions():
-        return Stale("Computed by an earlier version of the software.", judgements)
+        return Stale("Computed by another version of the software.", judgements)
     return None
 
 
