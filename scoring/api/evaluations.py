@@ -131,6 +131,7 @@ class LeaderboardRowSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(source="evaluation.stage")
     mean = serializers.FloatField()
     judged = serializers.FloatField(allow_null=True, help_text="Judged at the measure's cut-off")
+    judged_apart = serializers.BooleanField(help_text="More than 0.05 from the baseline's")
     delta = serializers.FloatField(
         source="difference.delta", default=None, allow_null=True, help_text="Against the baseline"
     )
@@ -230,6 +231,7 @@ LEADERBOARD: Final[dict[str, Any]] = {
             **{name: EVALUATION[name] for name in ("job", "job_name", "stage", "name")},
             "mean": 0.41,
             "judged": 0.31,
+            "judged_apart": False,
             "delta": 0.08,
             "interval": {"low": 0.05, "high": 0.11},
             "better": 120,

@@ -16,15 +16,18 @@ from scoring.selectors.evaluations import EvaluationArrays, evaluations_of
 from scoring.statistics import Difference, corrected, paired_difference
 
 MOST: Final = 50
+APART: Final = 0.05  # of shares judged
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderboardRow:
-    """``difference`` from the baseline, None for itself; ``judged``: Judged at the measure's cut-off."""
+    """``difference`` from the baseline, None for itself; ``judged``: Judged at the measure's cut-off, and whether that
+    is so far from the baseline's that it may be all that the means differ by."""
 
     evaluation: Evaluation
     mean: float
     judged: float | None
+    judged_apart: bool
     difference: Difference | None
 
 
@@ -77,14 +80,23 @@ def leaderboard(
     own = shown.index(first)
     others = [place for place in range(len(shown)) if place != own]
     tested = dict(zip(others, corrected([paired_difference(values[own], values[one]) for one in others]), strict=True))
+    judged = [_figure(one, measure)["judged"] for one in shown]
     board = [
         LeaderboardRow(
-            one, float(values[place].mean()) if n else 0.0, _figure(one, measure)["judged"], tested.get(place)
+            evaluation=one,
+            mean=float(values[place].mean()) if n else 0.0,
+            judged=judged[place],
+            judged_apart=_apart(judged[place], judged[own]),
+            difference=tested.get(place),
         )
         for place, one in enumerate(shown)
     ]
     board.sort(key=lambda row: -row.mean)
     return Leaderboard(measure, n, first, board, left=len(ranked) - len(shown))
+
+
+def _apart(share: float | None, baseline: float | None) -> bool:
+    return share is not None and baseline is not None and abs(share - baseline) > APART
 
 
 def _figure(evaluation: Evaluation, measure: str) -> dict[str, Any]:

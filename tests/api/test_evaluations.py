@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from scoring.models import Evaluation, Job, JudgementSet, Query, Worker
 from scoring.services.finalize import jobs_advance
+from scoring.states import JobState
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
 
 PATH = "/api/v1/evaluations"
@@ -106,6 +107,15 @@ def test_what_cannot_be_measured_is_refused(
         (made(api, ended, upload("judgements", b"zz 0 d1 1\n")["id"]), 422, "judgements_do_not_match"),
     ):
         assert answer.status_code == status and answer.json()["error"]["code"] == code, answer.content
+
+
+def test_a_job_with_failures_is_measured_as_incomplete(api: APIClient, ended: Job, judgements: str) -> None:
+    Job.objects.filter(pk=ended.pk).update(state=JobState.COMPLETED_WITH_ERRORS)
+    body = made(api, ended, judgements).json()
+    assert body["incomplete"] and body["measures"][0]["mean"] is not None
+    assert [row["id"] for row in api.get(PATH, {"incomplete": "true"}).json()["results"]] == [body["id"]]
+    query = {"query_set": str(ended.query_set_id), "judgement_set": judgements}
+    assert api.get(f"{PATH}/leaderboard", query).json()["rows"] == []
 
 
 def test_the_leaderboard_is_over_the_same_queries(
