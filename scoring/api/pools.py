@@ -158,6 +158,10 @@ class ClaimedPairSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(source="document.text")
 
 
+class ClaimedSerializer(serializers.Serializer[Any]):
+    pairs = ClaimedPairSerializer(many=True)
+
+
 class GivenSerializer(serializers.Serializer[Any]):
     pair = serializers.IntegerField(source="pair_id")
     grade = serializers.IntegerField(allow_null=True)
@@ -264,14 +268,14 @@ class PoolViewSet(ResourceViewSet):
         description="They are yours for 15 minutes, and handed to nobody beyond the quorum. Pairs that you hold "
         "already come first. An empty list: nothing is left for you.",
         request=ClaimSerializer, request_example={"count": 1},
-        answer=ClaimedPairSerializer(many=True), example=[CLAIMED], errors=(*BODY, 404, 409),
+        answer=ClaimedSerializer, example={"pairs": [CLAIMED]}, errors=(*BODY, 404, 409),
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def claims(self, request: Request, pk: str) -> Response:
         pool, count = self.found(), validated(ClaimSerializer, request)["count"]
         pairs = pairs_claim(principal=self.principal, pool=pool, count=count)
         shown: list[PairShown] = pairs_shown(pool, pairs)
-        return Response(ClaimedPairSerializer(shown, many=True).data)
+        return Response(ClaimedSerializer({"pairs": shown}).data)
 
     @operation(
         "Judge a pair, or change your verdict",
@@ -287,13 +291,14 @@ class PoolViewSet(ResourceViewSet):
 
     @operation(
         "Put a pair off: it comes again when nothing else is left",
-        request=PairSerializer, request_example={"pair": 7}, answer=None, status=204, errors=(*BODY, 404, 409),
+        request=PairSerializer, request_example={"pair": 7}, answer=PairSerializer, example={"pair": 7},
+        errors=(*BODY, 404, 409),
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def later(self, request: Request, pk: str) -> Response:
         pool, fields = self.found(), validated(PairSerializer, request)
         pair_put_off(principal=self.principal, pair=pair_of(pool, fields["pair"]))
-        return Response(status=204)
+        return Response(fields)
 
     @operation(
         "Take your latest verdict back",
