@@ -83,7 +83,9 @@ class JudgementUploadSerializer(UploadSerializer):
 
 
 class JudgementSetSerializer(UploadedSetSerializer):
-    root = serializers.UUIDField(help_text="The same for all versions of a set")
+    root = serializers.UUIDField(  # type: ignore[assignment]  # a field, not the property of that name
+        help_text="The same for all versions of a set"
+    )
     version = serializers.IntegerField(help_text="Counts from 1; a version never changes")
     scale = serializers.ListField(child=serializers.CharField(), help_text="Names of the grades 0, 1, …, worst first")
     relevant_from = serializers.IntegerField(help_text="The lowest grade of a relevant document")
