@@ -65,7 +65,8 @@ def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:
     """The newest first. Of judgements those that say so; of other sets the team's of this name, as each upload under
     the same name is a version of it."""
     if isinstance(uploaded, JudgementSet):
-        return list(JudgementSet.objects.filter(root=uploaded.root, state=SetState.READY).order_by("-version")[:VERSIONS_SHOWN])
+        versions = JudgementSet.objects.filter(root=uploaded.root, state=SetState.READY)
+        return list(versions.order_by("-version")[:VERSIONS_SHOWN])
     model = type(uploaded)
     same = model._default_manager.filter(team_id=uploaded.team_id, name=uploaded.name, state=SetState.READY)
     return list(same.only("name", "created_at", "counts").order_by("-created_at")[:VERSIONS_SHOWN])

@@ -43,7 +43,9 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
     """Verdicts of ``sources`` combined by the pool's rule; adjudications always count, and decide."""
     newest = _newest(pool)
     verdicts = Verdict.objects.filter(pair__pool=pool, source__in={*sources, VerdictSource.ADJUDICATED})
-    rows = verdicts.order_by("pk").values_list("pair__query_id", "pair__document_id", "source", "grade", "judge__name", "judge__model__name")
+    rows = verdicts.order_by("pk").values_list(
+        "pair__query_id", "pair__document_id", "source", "grade", "judge__name", "judge__model__name"
+    )
     given: dict[Pair, list[int | None]] = {}
     rulings: dict[Pair, int | None] = {}
     judges, counted = Counter[str](), Counter[str]()
