@@ -21,6 +21,7 @@ from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.sample import ModelSample, WorkerSample
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.set_encoding import SetEncoding
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.table_choice import TableChoice
 from scoring.models.transition import Transition
@@ -59,6 +60,7 @@ __all__ = [
     "RunSet",
     "ScoreRequest",
     "ScoringModel",
+    "SetEncoding",
     "Stage",
     "StageMethod",
     "TableChoice",
