@@ -19,7 +19,7 @@ from audit.services import verbs_known
 from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, EncodingState, JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -91,6 +91,12 @@ class UploadedSetFilter(CreatedFilter):
 
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
+
+
+class EncodingFilter(CreatedFilter):
+    document_set = filters.UUIDFilter(label="Id of the document set")
+    model = filters.CharFilter("model__name", label="Name of the model")
+    state = filters.MultipleChoiceFilter(choices=EncodingState.choices, label="State")
 
 
 class TextFilter(filters.FilterSet):

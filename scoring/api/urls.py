@@ -12,6 +12,7 @@ from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.encodings import EncodingViewSet
 from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
@@ -48,6 +49,7 @@ router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
 router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("encodings", EncodingViewSet, "api-encoding")
 router.register("exports", ExportViewSet, "api-export")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")

@@ -12,6 +12,7 @@ from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.lengths import length_labels
+from scoring.models import DocumentSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.counting import RowCount
 from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
@@ -19,6 +20,7 @@ from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.columns import ColumnsMixin
+from scoring.web.encodings import encodings_shown
 from scoring.web.exports import Choice, export_choices
 from scoring.web.figures import Histogram, histogram
 from scoring.web.filtered import FilteredListView
@@ -92,8 +94,14 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),
             roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},
+            **self._encodings(),
             **kwargs,
         )
+
+    def _encodings(self) -> dict[str, Any]:
+        if not isinstance(self.object, DocumentSet):
+            return {"encoders": None}
+        return encodings_shown(self.principal, self.object, self.request.GET.get("encoder", ""))
 
     def _exports(self, kind: SetKind, search: str, paginator: Any) -> list[Choice]:
         parameters = {"set": self.object.pk} | ({"search": search} if search else {})

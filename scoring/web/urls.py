@@ -8,6 +8,7 @@ from scoring.web import (
     comparison_page,
     comparisons,
     components,
+    encodings,
     explanation,
     exports,
     home,
@@ -133,6 +134,16 @@ urlpatterns = [
     path("people/<int:pk>/role/", installation.MemberRoleView.as_view(), name="member_role"),
     path("people/<int:pk>/remove/", installation.MemberRemoveView.as_view(), name="member_remove"),
     path("settings/", installation.SettingsView.as_view(), name="settings"),
+    path("document-sets/<uuid:pk>/encodings/", encodings.EncodingsView.as_view(), name="set_encodings"),
+    path("document-sets/<uuid:pk>/encode/", encodings.EncodingAskView.as_view(), name="encoding_ask"),
+    *(
+        path(
+            f"encodings/<uuid:pk>/{deed}/",
+            encodings.EncodingActionView.as_view(deed=deed),
+            name=f"encoding_{deed}",
+        )
+        for deed in ("cancel", "delete")
+    ),
     path("<set_kind:kind>/", sets.SetListView.as_view(), name="set_list"),
     path("<set_kind:kind>/upload/", uploads.UploadView.as_view(), name="upload"),
     path("<set_kind:kind>/upload/<uuid:pk>/", uploads.ImportView.as_view(), name="upload_import"),

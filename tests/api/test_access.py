@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from accounts.scopes import ALL_SCOPES
-from scoring.models import Comparison, Job, ScoreRequest, ScoringModel, Webhook, Worker
+from scoring.models import Comparison, Job, ScoreRequest, ScoringModel, SetEncoding, Webhook, Worker
 from scoring.services.webhook_deliveries import webhook_test
 from tests.api.conftest import JUDGEMENTS, RUN, Upload
 from tests.api.schema import operations
@@ -28,7 +28,7 @@ def scope_of(method: str, path: str) -> str:
     if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return "jobs" if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons")) else "score"
+    return "jobs" if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings")) else "score"
 
 
 def address(path: str) -> str:
@@ -83,6 +83,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
+    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.model)
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
@@ -92,6 +93,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,
+        "/api/v1/encodings": encoding.pk,
         "/api/v1/score-requests": request.pk,
     }
     tried = 0

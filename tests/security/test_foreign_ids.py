@@ -35,6 +35,7 @@ from scoring.models import (
     RequestBatch,
     RunSet,
     ScoreRequest,
+    SetEncoding,
     Upload,
     Webhook,
     WebhookDelivery,
@@ -74,6 +75,9 @@ OWNED = {
     "api/v1/tokens/": "token",
     "tokens/": "token",
     "api/v1/teams/": "team",
+    "api/v1/encodings/": "encoding",
+    "encodings/": "encoding",
+    "document-sets/": "document-sets",
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
@@ -95,7 +99,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison),
+    *(Export, PlaygroundExample, Comparison, SetEncoding),
 )
 
 
@@ -154,6 +158,7 @@ def owned(analyst: User, team: Team) -> Owned:
     claimed = export_claim()
     assert claimed is not None and export_make(claimed) == ExportState.DONE
     example = example_save(principal=principal, title="Ticks", models=[model], query="q", documents=["d"], options={})
+    encoding = SetEncoding.objects.create(team=team, document_set=documents, model=model)
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
     rows: dict[str, Model] = {
         **{
@@ -163,6 +168,7 @@ def owned(analyst: User, team: Team) -> Owned:
             "webhook": webhook,
             "delivery": delivery,
             "export": export,
+            "encoding": encoding,
         },
         **sets,
         "comparison": comparison,
@@ -255,6 +261,8 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("post", "/api/v1/encodings", "document_set"),
+    ("get", "/api/v1/encodings/estimate", "document_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
 }
@@ -263,6 +271,7 @@ FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
     ("get", "/api/v1/comparisons", "job"),
+    ("get", "/api/v1/encodings", "document_set"),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
 
@@ -311,6 +320,8 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
     for method, path, field in NAMED:
         body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies[field]
+        if path.startswith("/api/v1/encodings"):
+            body = {"document_set": body["document_set"], "model": "late"}
         answer = getattr(client, method)(path.replace("{id}", job), body)
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
@@ -338,7 +349,7 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
     foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
-    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
+    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon", "api/v1/encodings/estimate")  # named above
     tried = 0
     for route in routes():
         if route in WITH_ID or "get" not in route.methods or route.pattern.startswith(shared):
