@@ -9,14 +9,14 @@ from typing import Any, Final
 import django_filters as filters
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from assay.api.sentences import problem
 from audit.services import verbs_known
-from scoring.models import Document, Transition
+from scoring.models import Document, ScoringModel, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
 from scoring.states import DeliveryState, EncodingState, JobState, ModelState, SetState, WorkerState
@@ -42,6 +42,17 @@ class WholeNumberFilter(filters.NumberFilter):
     field_class = forms.IntegerField  # type: ignore[assignment]  # the base is typed for its own field alone
 
 
+class ModelNameFilter(filters.CharFilter):
+    """By a model's own name, or by an alias that points at it now."""
+
+    def filter(self, qs: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if not value:
+            return qs
+        named = ScoringModel.objects.filter(Q(name=value) | Q(aliases__name=value)).values("pk")
+        rows = qs.filter(**{f"{self.field_name}__in": named})
+        return rows.distinct() if self.distinct else rows
+
+
 def faults_of(filterset: filters.FilterSet) -> Iterator[tuple[str, str, str]]:
     """Of every filter that was given what it cannot take: its name, what is wrong in a sentence, a code."""
     fields, data = filterset.form.fields, filterset.data or {}
@@ -62,7 +73,7 @@ class CreatedFilter(filters.FilterSet):
 class JobFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
-    model = filters.CharFilter("stages__model__name", distinct=True, label="Name of a model in it")
+    model = ModelNameFilter("stages__model", distinct=True, label="Name of a model in it")
     document_set = filters.UUIDFilter(label="Id of its document set")
     query_set = filters.UUIDFilter(label="Id of its query set")
     cloned_from = filters.UUIDFilter(label="Id of the job it was cloned from")
@@ -95,7 +106,7 @@ class UploadedSetFilter(CreatedFilter):
 
 class EncodingFilter(CreatedFilter):
     document_set = filters.UUIDFilter(label="Id of the document set")
-    model = filters.CharFilter("model__name", label="Name of the model")
+    model = ModelNameFilter("model", label="Name of the model")
     state = filters.MultipleChoiceFilter(choices=EncodingState.choices, label="State")
 
 

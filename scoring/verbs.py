@@ -14,6 +14,8 @@ VERBS = {
     "model.inspection_requested": "asked to look into the checkpoint {target}",
     "model.benchmark_requested": "asked for a benchmark of model {target}",
     "model.disabled": "disabled model {target}",
+    "model.alias_pointed": "pointed an alias at model {target}",
+    "model.alias_deleted": "deleted an alias of model {target}",
     "worker.drain_requested": "asked to drain worker {target}",
     "worker.maintenance_begun": "took worker {target} into maintenance",
     "worker.resumed": "put worker {target} back to work",

@@ -18,7 +18,7 @@ from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
-from scoring.selectors.models import model_open_jobs, models_usable
+from scoring.selectors.models import model_open_jobs, model_own_name, models_by_names, models_usable
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -125,6 +125,9 @@ class ModelSerializer(serializers.Serializer[Any]):
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
     is_default = serializers.BooleanField()
+    aliases = serializers.ListField(
+        child=serializers.CharField(), source="alias_names", default=list, help_text="Set by `/api/v1/model-aliases`"
+    )
     pinned = serializers.BooleanField()
     min_replicas = serializers.IntegerField()
     max_replicas = serializers.IntegerField(allow_null=True)
@@ -179,6 +182,7 @@ MODEL: Final[dict[str, Any]] = {
     "positive_class": "",
     "weights": [],
     "is_default": True,
+    "aliases": [],
     "pinned": False,
     "min_replicas": 0,
     "max_replicas": None,
@@ -213,11 +217,13 @@ class ModelViewSet(ResourceViewSet):
     serializer_class = ModelSerializer
 
     def rows(self) -> QuerySet[ScoringModel]:
-        rows = ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        rows = models_by_names().prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
         return models_usable(rows, self.principal)
 
     def found(self) -> ScoringModel:
-        self.principal.require_model(self.kwargs["name"])
+        asked = self.kwargs["name"]
+        self.kwargs["name"] = model_own_name(asked)
+        self.principal.require_model(self.kwargs["name"], asked=asked)
         found: ScoringModel = super().found()
         return found
 

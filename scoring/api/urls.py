@@ -19,6 +19,7 @@ from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
+from scoring.api.model_aliases import ModelAliasViewSet
 from scoring.api.model_cards import CardListView, CardView
 from scoring.api.models import ModelViewSet
 from scoring.api.pooling import ClassifyView, PoolingView
@@ -38,6 +39,7 @@ from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("models", ModelViewSet, "api-model")
+router.register("model-aliases", ModelAliasViewSet, "api-model-alias")
 router.register("document-sets", DocumentSetViewSet, "api-document-set")
 router.register("query-sets", QuerySetViewSet, "api-query-set")
 router.register("judgements", JudgementSetViewSet, "api-judgement-set")

@@ -12,6 +12,7 @@ from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
+from scoring.models.model_alias import ModelAlias
 from scoring.models.placement import Placement
 from scoring.models.playground_example import PlaygroundExample
 from scoring.models.query_set import Query, QuerySet
@@ -49,6 +50,7 @@ __all__ = [
     "JobLimit",
     "Judgement",
     "JudgementSet",
+    "ModelAlias",
     "ModelSample",
     "Placement",
     "PlaygroundExample",

@@ -20,6 +20,7 @@ from scoring import dispatch
 from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
+from scoring.services.model_names import name_check
 from scoring.services.placements import holders_wake, placements_retry
 from scoring.services.remote_models import remote_check
 from scoring.services.transitions import RECONCILER, transition, transition_record
@@ -50,6 +51,7 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
     model_check(model)
     try:
         with transaction.atomic():
+            name_check(model.name)
             model.save(force_insert=True)
             transition_record(model, "", ModelState.REGISTERED, actor=principal.label, reason="registered").save()
             audit_record(
@@ -81,6 +83,8 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
     model_check(model)
     try:
         with transaction.atomic():
+            if "name" in changed:
+                name_check(model.name)
             if changed.keys() & FOLLOWED_BY_WORKERS:
                 model.generation += 1
             if changed.keys() & DECIDES_SCORES:  # what was measured was of another model

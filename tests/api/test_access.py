@@ -17,11 +17,11 @@ from tests.api.conftest import JUDGEMENTS, RUN, Upload
 from tests.api.schema import operations
 
 ROUTES = [(method, path) for method, path, _ in operations()]
-WRITES = {"post", "patch", "delete"}
+WRITES = {"post", "put", "patch", "delete"}
 
 
 def scope_of(method: str, path: str) -> str:
-    if path.startswith("/api/v1/models"):
+    if path.startswith(("/api/v1/models", "/api/v1/model-aliases")):
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "admin" if method in WRITES else "models:read"
