@@ -44,6 +44,8 @@ VERBS = {
     "job.stopped": "stopped job {target}",
     "job.deleted": "deleted job {target}",
     "job.exported": "exported the results of job {target}",
+    "job_limit.set": "set the limit of jobs of {target}",
+    "job_limit.deleted": "deleted the limit of jobs of {target}",
     "table.exported": "exported a table {target}",
     "example.saved": "saved the playground example {target}",
     "example.deleted": "deleted the playground example {target}",

@@ -22,8 +22,8 @@ from workers import tasks
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
 from workers.consumer import Consumer
-from workers.engine.config import EngineConfig
 from workers.encodings import Encodings
+from workers.engine.config import EngineConfig
 from workers.errands import Errands
 from workers.heartbeat import Heartbeat, Pulse
 from workers.host import Host

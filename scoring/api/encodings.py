@@ -152,9 +152,7 @@ class EncodingViewSet(ResourceViewSet):
         return Response(EncodingEstimateSerializer(encoding_estimate(document_set, model)).data)
 
     def _asked(self, fields: dict[str, Any]) -> tuple[DocumentSet, ScoringModel]:
-        found = team_set(
-            self.principal, DocumentSet, fields["document_set"], param="document_set", noun="document set"
-        )
+        found = team_set(self.principal, DocumentSet, fields["document_set"], param="document_set", noun="document set")
         return found, model_for_request(principal=self.principal, name=fields["model"], kinds=ENCODERS)
 
     @operation(

@@ -25,8 +25,8 @@ MADE_BY: Final = ("revision", "dtype", "max_length")  # a change of one makes ot
 @dataclass(frozen=True, slots=True)
 class EncodingEstimate:
     """``size`` in bytes, by what the model's encodings took so far, else those of its self-test; None where neither is
-    known. ``seconds`` of computing, by
-    its measured pace; None where it has scored nothing yet. ``kept_bytes``: what a worker keeps of all sets together."""
+    known. ``seconds`` of computing, by its measured pace; None where it has scored nothing yet. ``kept_bytes``: what a
+    worker keeps of all sets together."""
 
     documents: int
     tokens: int | None

@@ -95,9 +95,7 @@ def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence
         return _chosen(models_kept.get(None, afresh=True), principal, name, kinds)
 
 
-def _chosen(
-    models: Sequence[Any], principal: Principal, name: str | None, kinds: Sequence[ModelKind]
-) -> ScoringModel:
+def _chosen(models: Sequence[Any], principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
     served = [
         model
         for model in models

@@ -38,7 +38,8 @@ def encoding_ask(*, principal: Principal, document_set: DocumentSet, model: Scor
     ``too_many_encodings``.
     """
     if model.kind not in ENCODERS or model.is_remote:
-        what = "computed elsewhere" if model.is_remote else f"a {model.kind} model, which reads document and query together"
+        kind = f"a {model.kind} model, which reads document and query together"
+        what = "computed elsewhere" if model.is_remote else kind
         raise AssayError(
             "wrong_model_kind",
             f"Nothing can be encoded ahead by '{model.name}': it is {what}. Choose a model of the kinds "
@@ -81,9 +82,7 @@ def _lacking(document_set: DocumentSet, model: ScoringModel) -> list[Worker | No
     return lacking or [None]
 
 
-def _asked(
-    principal: Principal, document_set: DocumentSet, model: ScoringModel, worker: Worker | None
-) -> SetEncoding:
+def _asked(principal: Principal, document_set: DocumentSet, model: ScoringModel, worker: Worker | None) -> SetEncoding:
     encoding = SetEncoding(
         team=principal.team, created_by=principal.user, document_set=document_set, model=model, worker=worker,
         made_by=made_by(model), documents_total=document_set.counts.get("kept", 0),

@@ -31,8 +31,8 @@ def alias_point(*, principal: Principal, name: str, model: ScoringModel) -> Mode
         raise AssayError("invalid_alias", message, status=422, param="name") from error
     if model.state != ModelState.AVAILABLE:
         message = (
-            f"'{model.name}' is not served ({model.get_state_display()}), so '{name}' cannot point at it; choose a model "
-            "that passed its self-test."
+            f"'{model.name}' is not served ({model.get_state_display()}), so '{name}' cannot point at it; choose a "
+            "model that passed its self-test."
         )
         raise AssayError("model_not_served", message, status=409, param="model")
     with transaction.atomic():

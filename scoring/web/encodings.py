@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.models import DocumentSet, SetEncoding
 from scoring.selectors.encodings import encoders_served, encoding_estimate, encodings_of, set_encodings
@@ -39,7 +40,7 @@ def encodings_shown(principal: Principal, document_set: DocumentSet, model_name:
 def document_set_or_404(view: PrincipalMixin, pk: Any) -> DocumentSet:
     found = DocumentSet.objects.for_team(view.principal.team).filter(pk=pk).first()
     if found is None:
-        raise Http404
+        raise not_here("document set", pk)
     return found
 
 
@@ -83,7 +84,7 @@ class EncodingActionView(ActionView):
     def act(self) -> str:
         encoding: SetEncoding | None = encodings_of(self.principal).filter(pk=self.kwargs["pk"]).first()
         if encoding is None:
-            raise Http404
+            raise not_here("encoding", self.kwargs["pk"])
         self.document_set = encoding.document_set_id
         if self.deed == "cancel":
             encoding_cancel(principal=self.principal, encoding=encoding)

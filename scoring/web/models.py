@@ -17,6 +17,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
 from scoring.models import Errand, ModelAlias, ScoringModel, Transition
@@ -51,7 +52,7 @@ class LogEntry:
 def model_or_404(name: str) -> Any:
     model = models_with_placements().filter(name=model_own_name(name)).first()
     if model is None:
-        raise Http404
+        raise not_here("model", name)
     return model
 
 
@@ -208,7 +209,7 @@ class AliasDeleteView(OfModelView):
         if alias is None:
             raise Http404
         alias_delete(principal=self.principal, alias=alias)
-        return f"The alias “{self.kwargs['alias']}” is deleted; who still asks by it is told that there is no such model."
+        return f"The alias “{self.kwargs['alias']}” is deleted; requests that still name it are refused."
 
 
 def _asked(count: int, verb: str, model: ScoringModel) -> str:

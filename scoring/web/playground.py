@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.generic import FormView, View
@@ -15,6 +15,7 @@ from django.views.generic import FormView, View
 from accounts.scopes import Scope
 from assay.callers import caller_of
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.models import PlaygroundExample, ScoringModel
 from scoring.payloads import SyncOptions
@@ -113,7 +114,7 @@ class TryView(PrincipalMixin, FormView[PlaygroundForm]):
     def _kept(self, given: str) -> tuple[dict[str, Any], str]:
         row = request_of(self.principal, given) if is_uuid(given) else None
         if row is None:
-            raise Http404
+            raise not_here("score request", given)
         return request_initial(row)
 
     def _answers(self, form: PlaygroundForm) -> list[ModelAnswer]:
@@ -186,7 +187,7 @@ class ExampleDeleteView(ActionView):
 def example_or_404(view: PrincipalMixin, short_id: str) -> PlaygroundExample:
     example = PlaygroundExample.objects.for_team(view.principal.team).filter(short_id=short_id).first()
     if example is None:
-        raise Http404
+        raise not_here("example", short_id)
     return example
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from django.contrib.auth.models import User
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Page
 
 from scoring.models import Annotation, QueryResult, Stage
 from scoring.selectors.annotations import annotations_of
@@ -17,6 +17,7 @@ from scoring.selectors.jobs import RankedDocument, previous_ranks, previous_stag
 from scoring.selectors.result_lists import Having, results_having, results_searched, scores_of, stage_ties
 from scoring.selectors.texts import query_texts_shown
 from scoring.web.figures import Histogram, histogram
+from scoring.web.paging import SayingPaginator
 
 QUERIES_PER_PAGE: Final = 25
 HITS_PER_PAGE: Final = 10
@@ -73,7 +74,7 @@ def results_page(stage: Stage, parameters: Mapping[str, str], *, user: User | No
     search = parameters.get("search", "").strip()
     having = parameters.get("with", "") if parameters.get("with") in Having.values else ""
     listed = results_having(results_searched(results_of(stage), stage, search), having, user=user)
-    queries = Paginator(listed.order_by("query_position"), QUERIES_PER_PAGE).get_page(parameters.get("page"))
+    queries = SayingPaginator(listed.order_by("query_position"), QUERIES_PER_PAGE).get_page(parameters.get("page"))
     query_texts_shown(queries.object_list, stage.job.query_set)
     listing: dict[str, Any] = {"search": search, "having": having, "queries": queries, "ties": stage_ties(stage)}
     position = parameters.get("query", "")
@@ -82,7 +83,7 @@ def results_page(stage: Stage, parameters: Mapping[str, str], *, user: User | No
     if chosen is None:
         return ResultsPage(**listing)
     query_texts_shown([chosen], stage.job.query_set)
-    ranks = Paginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
+    ranks = SayingPaginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
     positions = listed.order_by("query_position").values_list("query_position", flat=True)
     return ResultsPage(
         **listing,

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.views.generic import DetailView
 
 from accounts.scopes import Scope
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.lengths import length_labels
@@ -34,7 +35,7 @@ JOBS_SHOWN = 20
 def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     uploaded = kind.model.objects.for_team(view.principal.team).select_related("created_by").filter(pk=pk).first()
     if uploaded is None:
-        raise Http404
+        raise not_here(kind.noun, pk)
     return uploaded
 
 

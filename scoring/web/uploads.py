@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
@@ -18,6 +18,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin, reload_page
 from scoring.ingest.formats import FORMAT_NAMES, Format
 from scoring.ingest.rows import readable
@@ -198,7 +199,7 @@ def bad_rows_response(upload: Upload, kind: SetKind, mapping: dict[str, Any]) ->
 def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
     upload = Upload.objects.for_team(view.principal.team).filter(pk=pk, kind=kind.import_name).first()
     if upload is None:
-        raise Http404
+        raise not_here("upload", pk)
     return upload
 
 

@@ -27,8 +27,11 @@ def scope_of(method: str, path: str) -> str:
         return "admin" if method in WRITES else "models:read"
     if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
-    sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return "jobs" if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings")) else "score"
+    of_jobs = (
+        "/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs",
+        "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings",
+    )  # fmt: skip
+    return "jobs" if path.startswith(of_jobs) else "score"
 
 
 def address(path: str) -> str:

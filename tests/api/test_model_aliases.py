@@ -30,7 +30,9 @@ def test_an_alias_names_a_model_everywhere_and_is_moved(api: APIClient, ended: J
     sets = {"document_set": ended.document_set_id, "query_set": ended.query_set_id}
     assert api.post("/api/v1/jobs", {**sets, "model": "production"}).json()["stages"][0]["model"] == "late"
     moved = api.put(PATH, {"model": "later"}).json()
-    assert moved["model"] == "later" and [row["name"] for row in api.get(PATH[:-11]).json()["results"]] == ["production"]
+    assert moved["model"] == "later" and [row["name"] for row in api.get(PATH[:-11]).json()["results"]] == [
+        "production"
+    ]
     models_kept.clear()  # else for half a second the row read before serves
     assert api.get("/v1/models/production").json()["id"] == "later"
     events = AuditEvent.objects.filter(verb="model.alias_pointed").order_by("id")

@@ -82,9 +82,7 @@ def test_a_set_is_encoded_ahead_and_given_back(rig: Rig, encodings: Encodings, d
     assert rig.engine.statistics().document_cache.bytes == 0
 
 
-def test_what_was_encoded_in_the_memory_of_an_ended_process_is_lost(
-    rig: Rig, document_set: DocumentSet
-) -> None:
+def test_what_was_encoded_in_the_memory_of_an_ended_process_is_lost(rig: Rig, document_set: DocumentSet) -> None:
     model = served(rig, "lost")
     (encoding,) = encoding_ask(principal=rig.principal, document_set=document_set, model=model)
     encoding_cancel(principal=rig.principal, encoding=encoding)

@@ -59,8 +59,8 @@ PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # What belongs to no team: models and workers are everybody's, a login ticket names its own user. The administration is
 # for staff, who see all teams.
 COMMON = (
-    "api/v1/models/", "api/v1/model-aliases/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
-    "columns/", "components/", "export/",
+    "api/v1/models/", "api/v1/model-aliases/", "v1/models/", "models/", "api/v1/workers/", "workers/",
+    "accounts/once/", "admin/", "columns/", "components/", "export/",
 )  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {

@@ -25,9 +25,7 @@ def test_the_page_says_what_it_takes_and_shows_the_progress(
     assert encoding.worker == world.worker  # that holds the model
     assert 'hx-trigger="every 2s"' in browser_client.get(part).content.decode()
 
-    SetEncoding.objects.update(
-        state=EncodingState.RUNNING, documents_done=2, size=2048, boot_id=world.worker.boot_id
-    )
+    SetEncoding.objects.update(state=EncodingState.RUNNING, documents_done=2, size=2048, boot_id=world.worker.boot_id)
     assert "2 of 3 documents" in browser_client.get(part).content.decode()
     assert browser_client.get(part, {"renew": ""}).status_code == 200
     browser_client.post(f"/encodings/{encoding.pk}/cancel/")

@@ -57,7 +57,8 @@ class _Segment:
 
 
 class SegmentFiles:
-    """``get`` from any thread, ``put`` and ``remove`` from one. Raises ``OSError`` when opened over a folder that cannot be used."""
+    """``get`` from any thread, ``put`` and ``remove`` from one. Raises ``OSError`` when opened over a folder that
+    cannot be used."""
 
     def __init__(self, folder: Path, budget_bytes: int) -> None:
         self._budget = budget_bytes
