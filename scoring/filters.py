@@ -19,6 +19,7 @@ from audit.services import verbs_known
 from scoring.models import Document, ScoringModel, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
+from scoring.selectors.sets import tagged
 from scoring.states import DeliveryState, EncodingState, JobState, ModelState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
@@ -121,6 +122,13 @@ class TextFilter(filters.FilterSet):
         """No text whose deletion was ordered is found, though its row may still hold it for minutes."""
         parent = "document_set" if rows.model is Document else "query_set"
         return rows.filter(text__icontains=value, **{f"{parent}__texts_delete_requested_at": None})
+
+
+class QueryFilter(TextFilter):
+    tag = filters.CharFilter(method="by_tag", label="One of its tags, as a whole")
+
+    def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(tagged(value), query_set__texts_delete_requested_at=None)
 
 
 class JudgementFilter(filters.FilterSet):

@@ -50,6 +50,8 @@ class ResultsPage:
     """``ranks`` is the page of ranks shown; ``before`` and ``after`` are query positions in the filtered order."""
 
     search: str
+    tag: str
+    tags: Sequence[str]  # of the queries, the most frequent ones first
     having: str
     queries: Page[Any]
     ties: Mapping[str, int | None]  # of the whole stage
@@ -65,18 +67,23 @@ class ResultsPage:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.search or self.having)
+        return bool(self.search or self.having or self.tag)
 
 
 def results_page(stage: Stage, parameters: Mapping[str, str], *, user: User | None) -> ResultsPage:
-    """``parameters``: ``search``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a position) and
-    ``rank`` (a page): everything that the page shows stands in its address."""
+    """``parameters``: ``search``, ``tag``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a position)
+    and ``rank`` (a page): everything that the page shows stands in its address."""
     search = parameters.get("search", "").strip()
     having = parameters.get("with", "") if parameters.get("with") in Having.values else ""
-    listed = results_having(results_searched(results_of(stage), stage, search), having, user=user)
+    tag = parameters.get("tag", "").strip()
+    listed = results_having(results_searched(results_of(stage), stage, search, tag=tag), having, user=user)
     queries = SayingPaginator(listed.order_by("query_position"), QUERIES_PER_PAGE).get_page(parameters.get("page"))
     query_texts_shown(queries.object_list, stage.job.query_set)
-    listing: dict[str, Any] = {"search": search, "having": having, "queries": queries, "ties": stage_ties(stage)}
+    tags = [name for name, _ in stage.job.query_set.statistics.get("tags", [])]
+    if tag and tag not in tags:
+        tags.append(tag)  # a link may name one that is not among the most frequent
+    listing: dict[str, Any] = {"tag": tag, "tags": tags}
+    listing |= {"search": search, "having": having, "queries": queries, "ties": stage_ties(stage)}
     position = parameters.get("query", "")
     wanted = int(position) if position.isdecimal() and len(position) < 10 else None
     chosen = _chosen(stage, queries, wanted)

@@ -13,7 +13,7 @@ from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.lengths import length_labels
-from scoring.models import DocumentSet
+from scoring.models import DocumentSet, QuerySet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.counting import RowCount
 from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
@@ -39,9 +39,9 @@ def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     return uploaded
 
 
-def rows_paged(uploaded: UploadedSet, search: str) -> LongPaginator:
-    rows = set_rows(uploaded, search=search)
-    if search:
+def rows_paged(uploaded: UploadedSet, search: str, tag: str) -> LongPaginator:
+    rows = set_rows(uploaded, search=search, tag=tag)
+    if search or tag:
         return LongPaginator(rows, ROWS_PER_PAGE)
     return PositionPaginator(rows, ROWS_PER_PAGE, count=uploaded.counts.get("kept", 0))
 
@@ -82,13 +82,15 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
         kind: SetKind = self.kwargs["kind"]
-        page = rows_paged(self.object, search).get_page(self.request.GET.get("page"))
+        tag = self.request.GET.get("tag", "").strip() if kind.model is QuerySet else ""
+        page = rows_paged(self.object, search, tag).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
             kind=kind,
             search=search,
+            tag=tag,
             page=page,
-            exports=self._exports(kind, search, page.paginator),
+            exports=self._exports(kind, {"search": search, "tag": tag}, page.paginator),
             lengths=lengths_of(self.object),
             versions=set_versions(self.object),
             table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
@@ -104,8 +106,8 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
             return {"encoders": None}
         return encodings_shown(self.principal, self.object, self.request.GET.get("encoder", ""))
 
-    def _exports(self, kind: SetKind, search: str, paginator: Any) -> list[Choice]:
-        parameters = {"set": self.object.pk} | ({"search": search} if search else {})
+    def _exports(self, kind: SetKind, narrowed: dict[str, str], paginator: Any) -> list[Choice]:
+        parameters = {"set": self.object.pk} | {name: value for name, value in narrowed.items() if value}
         counted: RowCount = paginator.counted
         return export_choices(kind.import_name, parameters=parameters, count=counted, trec=kind.trec)
 
