@@ -70,6 +70,10 @@ class ModelWriteSerializer(StrictSerializer):
         default=None, allow_null=True, min_value=0, max_value=2**31 - 1,
         help_text="Seconds that a replica stays before it may be evicted; null: MIN_RESIDENCY_SECONDS",
     )  # fmt: skip
+    max_concurrency = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
+        help_text="Synchronous requests that one web process has under way at once; null: three quarters of its threads",
+    )  # fmt: skip
     cold_policy = serializers.ChoiceField(
         ColdPolicy.choices, default="", allow_blank=True,
         help_text="What a request gets while the model is on no worker; empty: it waits",
@@ -133,6 +137,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     max_replicas = serializers.IntegerField(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True)
     min_residency = serializers.IntegerField(allow_null=True)
+    max_concurrency = serializers.IntegerField(allow_null=True)
     cold_policy = serializers.CharField()
     estimated_bytes = serializers.IntegerField(allow_null=True, help_text="Of memory, from the checkpoint alone")
     measured_bytes = serializers.DictField(
@@ -188,6 +193,7 @@ MODEL: Final[dict[str, Any]] = {
     "max_replicas": None,
     "memory_bytes": None,
     "min_residency": None,
+    "max_concurrency": None,
     "cold_policy": "",
     "estimated_bytes": None,
     "measured_bytes": {},

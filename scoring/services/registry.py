@@ -36,7 +36,11 @@ DECIDES_SCORES: Final = frozenset(
     )
 )  # fmt: skip
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential"}
-PLACING: Final = frozenset(("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy"))
+PLACING: Final = frozenset(
+    (
+        "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy",
+    )
+)  # fmt: skip
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | PLACING | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
 DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+)?")

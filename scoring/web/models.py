@@ -20,6 +20,7 @@ from assay.errors import AssayError
 from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
+from scoring.backpressure import concurrency_in_force
 from scoring.models import Errand, ModelAlias, ScoringModel, Transition
 from scoring.selectors.history import model_history, model_speed
 from scoring.selectors.models import model_open_jobs, model_own_name, models_with_placements
@@ -89,6 +90,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             actions=BUTTONS,
             has_maxsim=model.has_maxsim,
             outlook=None if model.ready_count else placement_outlook(model),
+            concurrency=concurrency_in_force(model),
             placing=PlacingForm(instance=model, auto_id="placing_%s"),
             settings=SettingsForm(instance=model, auto_id="settings_%s"),
             benchmark=BenchmarkForm(auto_id="benchmark_%s"),

@@ -71,8 +71,8 @@ class ResultsPage:
 
 
 def results_page(stage: Stage, parameters: Mapping[str, str], *, user: User | None) -> ResultsPage:
-    """``parameters``: ``search``, ``tag``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a position)
-    and ``rank`` (a page): everything that the page shows stands in its address."""
+    """``parameters``: ``search``, ``tag``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a
+    position) and ``rank`` (a page): everything that the page shows stands in its address."""
     search = parameters.get("search", "").strip()
     having = parameters.get("with", "") if parameters.get("with") in Having.values else ""
     tag = parameters.get("tag", "").strip()

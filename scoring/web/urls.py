@@ -87,6 +87,7 @@ urlpatterns = [
         for deed in comparisons.DEEDS
     ),
     path("try/", playground.TryView.as_view(), name="try"),
+    path("try/column/", playground.TryColumnView.as_view(), name="try_column"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),
     path("try/<slug:short_id>/delete/", playground.ExampleDeleteView.as_view(), name="example_delete"),
