@@ -72,7 +72,7 @@ class ModelWriteSerializer(StrictSerializer):
     )  # fmt: skip
     max_concurrency = StrictIntegerField(
         default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
-        help_text="Synchronous requests that one web process has under way at once; null: three quarters of its threads",
+        help_text="Requests that one web process has under way at once; null: three quarters of its threads",
     )  # fmt: skip
     cold_policy = serializers.ChoiceField(
         ColdPolicy.choices, default="", allow_blank=True,
