@@ -86,7 +86,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
-    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.model)
+    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.scorer)
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
