@@ -12,12 +12,14 @@ from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.encodings import EncodingViewSet
 from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
+from scoring.api.model_aliases import ModelAliasViewSet
 from scoring.api.model_cards import CardListView, CardView
 from scoring.api.models import ModelViewSet
 from scoring.api.pooling import ClassifyView, PoolingView
@@ -38,6 +40,7 @@ from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("models", ModelViewSet, "api-model")
+router.register("model-aliases", ModelAliasViewSet, "api-model-alias")
 router.register("document-sets", DocumentSetViewSet, "api-document-set")
 router.register("query-sets", QuerySetViewSet, "api-query-set")
 router.register("judgements", JudgementSetViewSet, "api-judgement-set")
@@ -50,6 +53,7 @@ router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
 router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("encodings", EncodingViewSet, "api-encoding")
 router.register("exports", ExportViewSet, "api-export")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")

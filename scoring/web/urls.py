@@ -8,6 +8,7 @@ from scoring.web import (
     comparison_page,
     comparisons,
     components,
+    encodings,
     explanation,
     exports,
     home,
@@ -98,6 +99,7 @@ urlpatterns = [
         for deed in comparisons.DEEDS
     ),
     path("try/", playground.TryView.as_view(), name="try"),
+    path("try/column/", playground.TryColumnView.as_view(), name="try_column"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),
     path("try/<slug:short_id>/delete/", playground.ExampleDeleteView.as_view(), name="example_delete"),
@@ -117,6 +119,8 @@ urlpatterns = [
     path("models/<slug:name>/placing/", models.ModelPlacingView.as_view(), name="model_placing"),
     path("models/<slug:name>/settings/", models.ModelSettingsView.as_view(), name="model_settings"),
     path("models/<slug:name>/benchmark/", models.ModelBenchmarkView.as_view(), name="model_benchmark"),
+    path("models/<slug:name>/alias/", models.AliasPointView.as_view(), name="alias_point"),
+    path("models/<slug:name>/alias/<slug:alias>/delete/", models.AliasDeleteView.as_view(), name="alias_delete"),
     path("models/<slug:name>/<slug:action>/", models.ModelActionView.as_view(), name="model_action"),
     path("workers/", workers.WorkerListView.as_view(), name="worker_list"),
     path("workers/<uuid:pk>/", workers.WorkerDetailView.as_view(), name="worker_detail"),
@@ -145,6 +149,16 @@ urlpatterns = [
     path("people/<int:pk>/role/", installation.MemberRoleView.as_view(), name="member_role"),
     path("people/<int:pk>/remove/", installation.MemberRemoveView.as_view(), name="member_remove"),
     path("settings/", installation.SettingsView.as_view(), name="settings"),
+    path("document-sets/<uuid:pk>/encodings/", encodings.EncodingsView.as_view(), name="set_encodings"),
+    path("document-sets/<uuid:pk>/encode/", encodings.EncodingAskView.as_view(), name="encoding_ask"),
+    *(
+        path(
+            f"encodings/<uuid:pk>/{deed}/",
+            encodings.EncodingActionView.as_view(deed=deed),
+            name=f"encoding_{deed}",
+        )
+        for deed in ("cancel", "delete")
+    ),
     path("<set_kind:kind>/", sets.SetListView.as_view(), name="set_list"),
     path("<set_kind:kind>/upload/", uploads.UploadView.as_view(), name="upload"),
     path("<set_kind:kind>/upload/<uuid:pk>/", uploads.ImportView.as_view(), name="upload_import"),

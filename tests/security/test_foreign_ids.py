@@ -38,6 +38,7 @@ from scoring.models import (
     RequestBatch,
     RunSet,
     ScoreRequest,
+    SetEncoding,
     Upload,
     Verdict,
     Webhook,
@@ -63,8 +64,8 @@ PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # What belongs to no team: models and workers are everybody's, a login ticket names its own user. The administration is
 # for staff, who see all teams.
 COMMON = (
-    "api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
-    "columns/", "components/", "export/",
+    "api/v1/models/", "api/v1/model-aliases/", "v1/models/", "models/", "api/v1/workers/", "workers/",
+    "accounts/once/", "admin/", "columns/", "components/", "export/",
 )  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {
@@ -79,6 +80,9 @@ OWNED = {
     "api/v1/tokens/": "token",
     "tokens/": "token",
     "api/v1/teams/": "team",
+    "api/v1/encodings/": "encoding",
+    "encodings/": "encoding",
+    "document-sets/": "document-sets",
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
@@ -102,7 +106,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison, Pool, PoolPair, Verdict),
+    *(Export, PlaygroundExample, Comparison, SetEncoding, Pool, PoolPair, Verdict),
 )
 
 
@@ -161,6 +165,7 @@ def owned(analyst: User, team: Team) -> Owned:
     claimed = export_claim()
     assert claimed is not None and export_make(claimed) == ExportState.DONE
     example = example_save(principal=principal, title="Ticks", models=[model], query="q", documents=["d"], options={})
+    encoding = SetEncoding.objects.create(team=team, document_set=documents, model=model)
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
     rows: dict[str, Model] = {
         **{
@@ -170,6 +175,7 @@ def owned(analyst: User, team: Team) -> Owned:
             "webhook": webhook,
             "delivery": delivery,
             "export": export,
+            "encoding": encoding,
         },
         **sets,
         "comparison": comparison,
@@ -263,6 +269,8 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("post", "/api/v1/encodings", "document_set"),
+    ("get", "/api/v1/encodings/estimate", "document_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
     *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
@@ -276,6 +284,7 @@ FILTERS = {
     ("get", "/api/v1/comparisons", "job"),
     ("get", "/api/v1/pools", "query_set"),
     ("get", "/api/v1/judgements", "root"),
+    ("get", "/api/v1/encodings", "document_set"),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
@@ -325,6 +334,8 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
     for method, path, field in NAMED:
         body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies.get(field, {})
+        if path.startswith("/api/v1/encodings"):
+            body = {"document_set": body["document_set"], "model": "late"}
         if path == "/api/v1/pools" and field in theirs:
             body = {"stages": [], field: theirs[field]}
         if path == "/api/v1/judgements":
@@ -359,7 +370,7 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
     foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
-    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
+    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon", "api/v1/encodings/estimate")  # named above
     tried = 0
     for route in routes():
         if route in WITH_ID or "get" not in route.methods or route.pattern.startswith(shared):
