@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 EMBEDDED: Final = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-HEADERS: Final = {
+HEADERS: Final[dict[str, Any]] = {
     "lang": "py",
     "shadow": None,
     "eta": None,
@@ -30,7 +30,7 @@ HEADERS: Final = {
     "stamped_headers": None,
     "stamps": {},
 }
-PROPERTIES: Final = {"delivery_mode": 2, "priority": 0, "argsrepr": "(…)", "kwargsrepr": "{}"}
+PROPERTIES: Final[dict[str, Any]] = {"delivery_mode": 2, "priority": 0, "argsrepr": "(…)", "kwargsrepr": "{}"}
 
 
 def celery_message(task: str, argument: dict[str, Any], *, queue: str) -> bytes:

@@ -19,6 +19,7 @@ from scoring import dispatch
 from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
+from scoring.services.encodings import encodings_reclaim
 from scoring.services.errands import errands_reclaim
 from scoring.services.exports import exports_expire, exports_reclaim
 from scoring.services.finalize import jobs_advance
@@ -78,6 +79,7 @@ class Reconciler:
                 workers_mark_lost()
                 self_tests_reclaim()
                 errands_reclaim()
+                encodings_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
         workers_end_maintenance()
         workers_quarantine()

@@ -38,6 +38,7 @@ class CardSerializer(serializers.Serializer[Any]):
     revision = serializers.CharField()
     gpu_maxsim = serializers.BooleanField()
     is_default = serializers.BooleanField()
+    aliases = serializers.ListField(child=serializers.CharField(), help_text="Other names that point at it now")
     labels = serializers.ListField(child=serializers.CharField())
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
@@ -63,6 +64,7 @@ CARD: Final = {
     "revision": "9f2c6e0b1d4a",
     "gpu_maxsim": True,
     "is_default": True,
+    "aliases": ["production"],
     "labels": [],
     "positive_class": "",
     "weights": [],

@@ -18,7 +18,7 @@ from scoring.api.synchronous import validated
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
-from scoring.selectors.models import model_open_jobs, models_usable
+from scoring.selectors.models import model_open_jobs, model_own_name, models_by_names, models_usable
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -69,6 +69,10 @@ class ModelWriteSerializer(StrictSerializer):
     min_residency = StrictIntegerField(
         default=None, allow_null=True, min_value=0, max_value=2**31 - 1,
         help_text="Seconds that a replica stays before it may be evicted; null: MIN_RESIDENCY_SECONDS",
+    )  # fmt: skip
+    max_concurrency = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
+        help_text="Requests that one web process has under way at once; null: three quarters of its threads",
     )  # fmt: skip
     cold_policy = serializers.ChoiceField(
         ColdPolicy.choices, default="", allow_blank=True,
@@ -125,11 +129,15 @@ class ModelSerializer(serializers.Serializer[Any]):
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
     is_default = serializers.BooleanField()
+    aliases = serializers.ListField(
+        child=serializers.CharField(), source="alias_names", default=list, help_text="Set by `/api/v1/model-aliases`"
+    )
     pinned = serializers.BooleanField()
     min_replicas = serializers.IntegerField()
     max_replicas = serializers.IntegerField(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True)
     min_residency = serializers.IntegerField(allow_null=True)
+    max_concurrency = serializers.IntegerField(allow_null=True)
     cold_policy = serializers.CharField()
     estimated_bytes = serializers.IntegerField(allow_null=True, help_text="Of memory, from the checkpoint alone")
     measured_bytes = serializers.DictField(
@@ -179,11 +187,13 @@ MODEL: Final[dict[str, Any]] = {
     "positive_class": "",
     "weights": [],
     "is_default": True,
+    "aliases": [],
     "pinned": False,
     "min_replicas": 0,
     "max_replicas": None,
     "memory_bytes": None,
     "min_residency": None,
+    "max_concurrency": None,
     "cold_policy": "",
     "estimated_bytes": None,
     "measured_bytes": {},
@@ -213,11 +223,13 @@ class ModelViewSet(ResourceViewSet):
     serializer_class = ModelSerializer
 
     def rows(self) -> QuerySet[ScoringModel]:
-        rows = ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        rows = models_by_names().prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
         return models_usable(rows, self.principal)
 
     def found(self) -> ScoringModel:
-        self.principal.require_model(self.kwargs["name"])
+        asked = self.kwargs["name"]
+        self.kwargs["name"] = model_own_name(asked)
+        self.principal.require_model(self.kwargs["name"], asked=asked)
         found: ScoringModel = super().found()
         return found
 

@@ -12,6 +12,7 @@ from scoring.api.cohere import CohereEmbedView, CohereRerankView
 from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
+from scoring.api.encodings import EncodingViewSet
 from scoring.api.evaluations import EvaluationViewSet
 from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
@@ -19,9 +20,11 @@ from scoring.api.files import FileContentView, FileListView, FileView
 from scoring.api.generative import GenerativeView
 from scoring.api.jobs import JobViewSet
 from scoring.api.judgements import JudgementSetViewSet
+from scoring.api.model_aliases import ModelAliasViewSet
 from scoring.api.model_cards import CardListView, CardView
 from scoring.api.models import ModelViewSet
 from scoring.api.pooling import ClassifyView, PoolingView
+from scoring.api.pools import PoolViewSet
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
@@ -38,6 +41,7 @@ from scoring.api.workers import WorkerViewSet
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("models", ModelViewSet, "api-model")
+router.register("model-aliases", ModelAliasViewSet, "api-model-alias")
 router.register("document-sets", DocumentSetViewSet, "api-document-set")
 router.register("query-sets", QuerySetViewSet, "api-query-set")
 router.register("judgements", JudgementSetViewSet, "api-judgement-set")
@@ -45,11 +49,13 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("comparisons", ComparisonViewSet, "api-comparison")
 router.register("evaluations", EvaluationViewSet, "api-evaluation")
+router.register("pools", PoolViewSet, "api-pool")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
 router.register("teams", TeamViewSet, "api-team")
 router.register("audit-events", AuditEventViewSet, "api-audit-event")
+router.register("encodings", EncodingViewSet, "api-encoding")
 router.register("exports", ExportViewSet, "api-export")
 router.register("webhooks", WebhookViewSet, "api-webhook")
 router.register("webhook-deliveries", WebhookDeliveryViewSet, "api-webhook-delivery")

@@ -13,6 +13,7 @@ from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
+from scoring.models.model_alias import ModelAlias
 from scoring.models.placement import Placement
 from scoring.models.playground_example import PlaygroundExample
 from scoring.models.pool import JudgingRule, PairClaim, Pool, PoolPair
@@ -23,6 +24,7 @@ from scoring.models.run_set import RunEntry, RunSet
 from scoring.models.sample import ModelSample, WorkerSample
 from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
+from scoring.models.set_encoding import SetEncoding
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.table_choice import TableChoice
 from scoring.models.transition import Transition
@@ -54,6 +56,7 @@ __all__ = [
     "Judgement",
     "JudgementSet",
     "JudgingRule",
+    "ModelAlias",
     "ModelSample",
     "PairClaim",
     "Placement",
@@ -68,6 +71,7 @@ __all__ = [
     "RunSet",
     "ScoreRequest",
     "ScoringModel",
+    "SetEncoding",
     "Stage",
     "StageMethod",
     "TableChoice",

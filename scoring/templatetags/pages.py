@@ -19,7 +19,18 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
-from scoring.states import ExportState, ItemStatus, JobState, ModelState, PlacementState, SetState, WorkerState
+from scoring.ingest.kinds import NAMED
+from scoring.ingest.tags import tags_of
+from scoring.states import (
+    ExportState,
+    ItemStatus,
+    JobState,
+    ModelState,
+    PlacementState,
+    PoolState,
+    SetState,
+    WorkerState,
+)
 from scoring.web.navigation import Group, navigation_for
 
 register = template.Library()
@@ -64,6 +75,8 @@ TONES: dict[str, str] = {
     ExportState.RUNNING: "live",
     ExportState.DONE: "ok",
     ExportState.FAILED: "bad",
+    PoolState.OPEN: "live",
+    PoolState.CLOSED: "",
     ItemStatus.OK: "ok",
     ItemStatus.TRUNCATED: "warn",
     ItemStatus.EMPTY: "wait",
@@ -216,3 +229,16 @@ def at(values: Sequence[Any], index: int) -> Any:
 @register.filter
 def item(mapping: dict[str, Any], key: str) -> Any:
     return mapping.get(key)
+
+
+@register.filter
+def tags(metadata: dict[str, Any]) -> list[str]:
+    """Of a query."""
+    return tags_of(metadata)
+
+
+@register.filter
+def beside_text(metadata: dict[str, Any], noun: str) -> dict[str, Any]:
+    """What of a row's metadata has no place of its own on the page of such a set."""
+    placed = NAMED if noun == "query set" else ()
+    return {name: value for name, value in metadata.items() if name not in placed}

@@ -14,6 +14,7 @@ from django.template.defaultfilters import filesizeformat
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
+from scoring.models import JudgementSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.states import SetState
 
@@ -72,11 +73,12 @@ class SetChoice(forms.ModelChoiceField):
     """A ready set of the team, shown with its size."""
 
     def label_from_instance(self, obj: Any) -> str:
-        return f"{obj.name} — {obj.counts.get('kept', 0):,} rows"
+        return f"{obj} — {obj.counts.get('kept', 0):,} rows"
 
 
 def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:
     ready = Q(state=SetState.READY)
     if issubclass(model, TextSet):
         ready &= Q(texts_delete_requested_at=None)
-    return model.objects.for_team(principal.team).filter(ready).only("name", "counts")
+    fields = ("name", "counts", "version") if model is JudgementSet else ("name", "counts")
+    return model.objects.for_team(principal.team).filter(ready).only(*fields)

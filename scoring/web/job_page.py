@@ -13,6 +13,7 @@ from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.models import Job, Stage
 from scoring.selectors.counting import RowCount
@@ -127,11 +128,11 @@ def stage_or_404(request: HttpRequest, job: Job) -> Stage:
     """The stage that the address names, else the last one."""
     given = request.GET.get("stage")
     if given is not None and not (given.isdecimal() and len(given) < 4):
-        raise Http404
+        raise not_here(f"stage of the job “{job.name}”", given)
     try:
         return job_stage(job, None if given is None else int(given))
     except AssayError as error:
-        raise Http404 from error
+        raise Http404(error.message) from error
 
 
 class JobView(PrincipalMixin, View):

@@ -46,6 +46,7 @@ ENTRIES: Final = {
         Entry("jobs", "Jobs", "jobs", "web:job_list", "g j", Scope.JOBS),
         Entry("evaluations", "Evaluations", "check", "web:evaluation_list", "g e", Scope.JOBS),
         Entry("comparisons", "Comparisons", "compare", "web:comparison_list", "g c", Scope.JOBS),
+        Entry("pools", "Judging", "check", "web:pool_list", "g p", Scope.JOBS),
         Entry("try", "Try it", "try", "web:try", "g t", Scope.SCORE),
         Entry("requests", "Score requests", "requests", "web:score_request_list", "", Scope.SCORE),
     ),

@@ -97,6 +97,24 @@ def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
     assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
 
 
+def test_explain(assay: Assay, model: str, job: dict[str, Any]) -> None:
+    told = assay("explain", "how do I stop a nosebleed?", "Pinch the nose.", "-m", model).out
+    assert f"model   {model}" in told and "gives\tquery\tdocument" in told
+    first = assay("jobs", "results", job["id"], "--top-n", 1, "--limit", 1, "--json").json[0]
+    place = (first["query_id"], first["documents"][0]["document_id"])
+    found = assay("explain", *place, "--job", job["id"], "--json").json
+    assert found["stored"]["agrees"] is True and found["matches"]
+    assert "give --stage instead" in assay("explain", *place, "--job", job["id"], "-m", model).err
+
+
+def test_export(assay: Assay, job: dict[str, Any], home: Path) -> None:
+    file = home / "documents.jsonl"
+    made = assay("export", "documents", "--set", f"set={job['document_set']}", "-o", file, "--json").json
+    assert made["format"] == "jsonl" and made["rows"] == len(file.read_text().splitlines()) > 10
+    refused = assay("export", "nothing")
+    assert refused.code == 3 and "documents" in refused.err  # names the tables
+
+
 def test_steering(assay: Assay, model: str, server: Stack) -> None:
     job = submitted(server.client, model, chunks=40, distinct=True)["id"]
     assert assay("jobs", "pause", job, "--json").json["state"] == "paused"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
@@ -32,11 +33,15 @@ from scoring.models import (
     Job,
     JudgementSet,
     PlaygroundExample,
+    Pool,
+    PoolPair,
     QuerySet,
     RequestBatch,
     RunSet,
     ScoreRequest,
+    SetEncoding,
     Upload,
+    Verdict,
     Webhook,
     WebhookDelivery,
 )
@@ -45,6 +50,7 @@ from scoring.services.comparisons import comparison_create
 from scoring.services.evaluations import evaluation_create
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
+from scoring.services.pools import pool_create
 from scoring.services.request_batches import batch_create
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
@@ -60,8 +66,8 @@ PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # What belongs to no team: models and workers are everybody's, a login ticket names its own user. The administration is
 # for staff, who see all teams.
 COMMON = (
-    "api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
-    "columns/", "components/", "export/",
+    "api/v1/models/", "api/v1/model-aliases/", "v1/models/", "models/", "api/v1/workers/", "workers/",
+    "accounts/once/", "admin/", "columns/", "components/", "export/",
 )  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {
@@ -76,6 +82,9 @@ OWNED = {
     "api/v1/tokens/": "token",
     "tokens/": "token",
     "api/v1/teams/": "team",
+    "api/v1/encodings/": "encoding",
+    "encodings/": "encoding",
+    "document-sets/": "document-sets",
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
@@ -83,6 +92,8 @@ OWNED = {
     "comparisons/": "comparison",
     "api/v1/evaluations/": "evaluation",
     "evaluations/": "evaluation",
+    "api/v1/pools/": "pool",
+    "pools/": "pool",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -99,7 +110,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison, Evaluation),
+    *(Export, PlaygroundExample, Comparison, Evaluation, SetEncoding, Pool, PoolPair, Verdict),
 )
 
 
@@ -160,6 +171,7 @@ def owned(analyst: User, team: Team) -> Owned:
     claimed = export_claim()
     assert claimed is not None and export_make(claimed) == ExportState.DONE
     example = example_save(principal=principal, title="Ticks", models=[model], query="q", documents=["d"], options={})
+    encoding = SetEncoding.objects.create(team=team, document_set=documents, model=model)
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
     rows: dict[str, Model] = {
         **{
@@ -169,10 +181,12 @@ def owned(analyst: User, team: Team) -> Owned:
             "webhook": webhook,
             "delivery": delivery,
             "export": export,
+            "encoding": encoding,
         },
         **sets,
         "comparison": comparison,
         "evaluation": evaluation,
+        "pool": pool_create(principal=principal_of_user(analyst), stages=[job.last_stage]),
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -262,20 +276,28 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("post", "/api/v1/encodings", "document_set"),
+    ("get", "/api/v1/encodings/estimate", "document_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
     ("post", "/api/v1/evaluations", "job"),
     ("post", "/api/v1/evaluations", "judgement_set"),
     *(("get", "/api/v1/evaluations/leaderboard", name) for name in ("query_set", "judgement_set", "baseline")),
+    *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
+    *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
 }
+POOLED = ("run_set", "query_set", "document_set", "base")
 # Filters: a foreign id is like any other that no row of the team has.
 FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
     ("get", "/api/v1/comparisons", "job"),
     *(("get", "/api/v1/evaluations", name) for name in ("job", "query_set", "judgement_set")),
+    ("get", "/api/v1/pools", "query_set"),
+    ("get", "/api/v1/judgements", "root"),
+    ("get", "/api/v1/encodings", "document_set"),
 }
-ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
+ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
 
 def uuid_fields(schema: dict[str, Any], before: str = "") -> Iterator[str]:
@@ -330,9 +352,19 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
         ("/api/v1/evaluations/leaderboard", "judgement_set"): {**board, **bodies["judgement_set"]},
         ("/api/v1/evaluations/leaderboard", "baseline"): {**board, "baseline": owned.ids["evaluation"]},
     }
+    theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
     for method, path, field in NAMED:
-        body = special.get((path, field)) or bodies[field]
-        answer = getattr(client, method)(path.replace("{id}", job), body)
+        body = special.get((path, field)) or bodies.get(field, {})
+        if path.startswith("/api/v1/encodings"):
+            body = {"document_set": body["document_set"], "model": "late"}
+        if path == "/api/v1/pools" and field in theirs:
+            body = {"stages": [], field: theirs[field]}
+        if path == "/api/v1/judgements":
+            body = {"file": SimpleUploadedFile("q.txt", b"q1 0 d1 1\n"), field: theirs[field]}
+        form = "multipart" if "file" in body else "json"
+        answer = getattr(client, method)(
+            path.replace("{id}", job), body, **({} if method == "get" else {"format": form})
+        )
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
         assert (error["code"], re.sub(r"\[\d+\]", "", error["param"])) == ("not_found", field)
@@ -359,8 +391,9 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
     foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
-    # The leaderboard lists nothing without ids in its query: those are tried above.
-    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon", "api/v1/evaluations/leaderboard")
+    # What lists nothing without ids in its query is tried above.
+    asked = ("api/v1/encodings/estimate", "api/v1/evaluations/leaderboard")
+    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon", *asked)
     tried = 0
     for route in routes():
         if route in WITH_ID or "get" not in route.methods or route.pattern.startswith(shared):

@@ -284,3 +284,37 @@ class StoredRequest(TypedDict):
     document_count: int
     timings: dict[str, float]
     created_at: str
+
+
+class Export(TypedDict):
+    id: str
+    table: str
+    format: str
+    parameters: dict[str, Any]
+    state: str
+    rows_total: int
+    rows_done: int
+    file_name: str
+    size: int
+    error: str
+    created_at: str
+    finished_at: str | None
+    expires_at: str
+
+
+class Encoding(TypedDict):
+    id: str
+    document_set: str
+    model: str
+    worker: str | None
+    state: str
+    documents_total: int
+    documents_done: int
+    tokens: int
+    size: int
+    on_disk: bool
+    lost: bool
+    outdated: bool
+    error: str
+    created_at: str
+    finished_at: str | None
