@@ -22,14 +22,12 @@ from scoring.selectors.comparisons import (
     LETTERS,
     ORDERS,
     disagreements,
-    measure_rows,
     queries_found,
     query_kinds,
     query_order,
     similarities,
     stages_compared,
 )
-from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.services.comparisons import FEWEST, comparison_change, comparison_measures
 from scoring.web.comparison_queries import query_rows, side_by_side
 from scoring.web.comparisons import comparison_or_404
@@ -99,7 +97,7 @@ class ComparisonPage:
 
     @property
     def first_measure(self) -> str:
-        return DEFAULT_MEASURES[0]
+        return self.measured.table.measures[0] if self.measured and self.measured.table else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ class ComparisonDetailView(ComparisonView):
         positions = disagreements(page.measured, page.other, DISAGREEMENTS_SHOWN)
         return {
             "similar": list(others),
-            "measures": list(zip(*measure_rows(page.measured), strict=True)),
+            "measures": page.measured.table.by_measure if page.measured.table else [],
             "kinds": _kinds(page),
             "disagreements": query_rows(page.measured, page.stages, page.other, positions, with_documents=True),
         }
