@@ -18,6 +18,7 @@ from assay.web.mixins import PrincipalMixin
 from scoring.models import Comparison, Stage
 from scoring.selectors.comparability import Comparability, comparability, settings_of
 from scoring.selectors.comparison_measures import Measured
+from scoring.selectors.comparison_statistics import coverage_remarks
 from scoring.selectors.comparisons import (
     LETTERS,
     ORDERS,
@@ -29,6 +30,8 @@ from scoring.selectors.comparisons import (
     stages_compared,
 )
 from scoring.services.comparisons import FEWEST, comparison_change, comparison_measures
+from scoring.statistics import PairedTest
+from scoring.web.comparison_figures import cell_rows
 from scoring.web.comparison_queries import query_rows, side_by_side
 from scoring.web.comparisons import comparison_or_404
 
@@ -156,7 +159,7 @@ class ComparisonDetailView(ComparisonView):
         positions = disagreements(page.measured, page.other, DISAGREEMENTS_SHOWN)
         return {
             "similar": list(others),
-            "measures": page.measured.table.by_measure if page.measured.table else [],
+            **_measures(page),
             "kinds": _kinds(page),
             "disagreements": query_rows(page.measured, page.stages, page.other, positions, with_documents=True),
         }
@@ -247,6 +250,14 @@ class ComparisonNotesView(ComparisonView):
         comparison_change(principal=self.principal, comparison=comparison, **self.form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("web:comparison_notes", pk=comparison.pk)
+
+
+def _measures(page: ComparisonPage) -> dict[str, Any]:
+    table = page.measured.table if page.measured else None
+    if table is None:
+        return {}
+    test = PairedTest(page.comparison.test)
+    return {"table": table, "measures": cell_rows(table.by_measure), "test": test, "coverage": coverage_remarks(table)}
 
 
 def _kinds(page: ComparisonPage) -> list[Kind]:
