@@ -7,8 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,9 +24,14 @@ from assay.api.serializers import (
     TextField,
 )
 from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.api.job_shapes import refusals
+from scoring.api.jobs import OneRenderer
 from scoring.api.openapi import BODY, LISTED, READ, operation
-from scoring.api.resources import ResourceViewSet, team_set
+from scoring.api.resources import ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
+from scoring.export.comparisons import comparison_report
+from scoring.export.reports import REPORTS, report_response
 from scoring.filters import ComparisonFilter
 from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
@@ -75,6 +83,10 @@ class ComparisonChangeSerializer(StrictSerializer):
     pinned = StrictBooleanField()
     notes = TextField(max_length=MAX_NOTES)
     baseline = StrictIntegerField(min_value=0, max_value=MOST - 1, help_text="Which stage goes first, from 0")
+
+
+class ReportQuerySerializer(StrictSerializer):
+    format = serializers.ChoiceField([(name, each.title) for name, each in REPORTS.items()])
 
 
 class ComparedStageSerializer(serializers.Serializer[Any]):
@@ -240,6 +252,12 @@ DETAIL: Final[dict[str, Any]] = {
     "measures": [[_EXAMPLE], [{**_EXAMPLE, **_EXAMPLE_CHANGE}]],
     "versions": {"ir-measures": "0.4.3", "numpy": "2.5.1", "scipy": "1.17.1"},
 }
+REPORT_EXAMPLE: Final = OpenApiExample(
+    "Answer",
+    "# BM25 vs. minilm\nletter,ranking,job,query_id,measure,value\n",
+    response_only=True,
+    media_type="text/csv",
+)
 CREATE: Final[dict[str, Any]] = {
     "stages": [{"job": stage["job"], "stage": stage["stage"]} for stage in COMPARISON["stages"]],
     "pinned": True,
@@ -298,6 +316,22 @@ class ComparisonViewSet(ResourceViewSet):
         if baseline is not None:
             comparison = comparison_set_baseline(principal=self.principal, comparison=comparison, position=baseline)
         return Response(_detail(comparison_change(principal=self.principal, comparison=comparison, **fields)))
+
+    @extend_schema(
+        summary="Download what was measured as a file",
+        description="CSV with a row per query (`wide`) or per value (`long`), Markdown or LaTeX with the tests. Each "
+        "begins with where its numbers come from.",
+        parameters=[ReportQuerySerializer],
+        responses={(200, each.content_type.partition(";")[0]): OpenApiTypes.STR for each in REPORTS.values()}
+        | refusals(*READ, 404, 409, 422),
+        examples=[REPORT_EXAMPLE],
+    )
+    @action(detail=True, content_negotiation_class=OneRenderer)
+    def export(self, request: Request, pk: str) -> StreamingHttpResponse:
+        comparison, name = self.found(), query_of(request, ReportQuerySerializer)["format"]
+        report = comparison_report(comparison, comparison_measures(comparison=comparison))
+        audit_record(verb="comparison.exported", principal=self.principal, target=comparison, detail={"format": name})
+        return report_response(report, name)
 
     @operation("Delete a comparison; its jobs stay", answer=None, status=204, errors=(*READ, 404))
     def destroy(self, request: Request, pk: str) -> Response:

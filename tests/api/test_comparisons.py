@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from scoring.export.reports import REPORTS
 from scoring.models import ComparisonMeasures, Job, Worker
 from scoring.services.finalize import jobs_advance
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
@@ -73,6 +74,22 @@ def test_what_decides_is_chosen_first(compare: Compare, api: APIClient, upload: 
         refused = compare(judgement_set=judgements, **fields)
         assert refused.status_code == 422 and refused.json()["error"]["param"] == next(iter(fields))
     assert api.patch(f"/api/v1/comparisons/{body['id']}", {"test": "t"}).status_code == 422
+
+
+def test_what_was_measured_is_taken_away(compare: Compare, api: APIClient, upload: Upload, ended: Job) -> None:
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    made = compare(judgement_set=judgements).json()
+    path = f"/api/v1/comparisons/{made['id']}/export"
+    files = {name: api.get(path, {"format": name}) for name in REPORTS}
+    assert [answer.status_code for answer in files.values()] == [200] * len(REPORTS)
+    for name, answer in files.items():
+        text = answer.getvalue().decode().replace("\\-", "-")
+        for told in (made["id"], str(ended.pk), judgements, "Holm", "scipy", "n = 2 of 2", "nDCG@10"):
+            assert told in text, (name, told)
+    assert files["latex"]["Content-Disposition"] == f'attachment; filename="assay-comparison-{made["id"]}.tex"'
+    assert api.get(path, {"format": "pdf"}).json()["error"]["param"] == "format"
+    unmeasured = api.get(f"/api/v1/comparisons/{compare().json()['id']}/export", {"format": "wide"})
+    assert (unmeasured.status_code, unmeasured.json()["error"]["code"]) == (409, "not_measured")
 
 
 def test_a_comparison_is_changed_and_deleted(compare: Compare, api: APIClient, ended: Job, second: Job) -> None:

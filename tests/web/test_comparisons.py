@@ -67,6 +67,9 @@ def test_the_summary_says_what_can_be_compared_and_how_alike_it_is(
     assert "Different candidates: A all documents, B all documents, C the first 3 of BM25." in page
     assert "RBO, p 0.9" in page and "Against the judgements" in page and "Biggest disagreements" in page
     assert "improved 0" in page and "A and C" in page
+    file = browser_client.get(page_of(comparison, "export"), {"format": "latex"})
+    assert b"\\begin{tabular}" in file.getvalue() and ".tex" in file["Content-Disposition"]
+    assert browser_client.get(page_of(comparison, "export"), {"format": "?"}).status_code == 404
     assert "n = 2 of 2 queries" in page and "identical on all 2 queries" in page and "exploratory" in page
     assert "Paired t-test, two-sided; p is corrected by Holm" in page and "primary" in page
 
