@@ -134,7 +134,7 @@ class MeasureSerializer(serializers.Serializer[Any]):
     """What is against the baseline is null for the baseline itself."""
 
     measure = serializers.CharField(help_text="In ir-measures' words")
-    role = serializers.ChoiceField(["primary", "exploratory"])
+    primary = serializers.BooleanField(help_text="Whether it decides; the others are exploratory")
     n = serializers.IntegerField(help_text="Queries for which all stages have a value")
     mean = serializers.FloatField(allow_null=True)
     mean_interval = IntervalSerializer(allow_null=True, help_text="95 %, percentile bootstrap over queries")
@@ -182,7 +182,7 @@ def _measure(row: MeasureRow) -> dict[str, Any]:
     change = row.difference
     return {
         "measure": row.measure,
-        "role": "primary" if row.primary else "exploratory",
+        "primary": row.primary,
         "n": row.n,
         "mean": row.mean,
         "mean_interval": row.interval and asdict(row.interval),
@@ -210,7 +210,7 @@ def _stages(principal: Principal, given: Sequence[Mapping[str, Any]]) -> list[St
 
 
 _EXAMPLE: Final[dict[str, Any]] = {
-    "measure": "nDCG@10", "role": "primary", "n": 221, "mean": 0.333,
+    "measure": "nDCG@10", "primary": True, "n": 221, "mean": 0.333,
     "mean_interval": {"low": 0.301, "high": 0.366}, "judged": 0.273, "complete": True, "interval": None,
     **dict.fromkeys(CHANGE),
 }  # fmt: skip

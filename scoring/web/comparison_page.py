@@ -43,6 +43,7 @@ from scoring.web.exports import Choice
 
 QUERIES_PER_PAGE: Final = 50
 DISAGREEMENTS_SHOWN: Final = 10
+SLIDE: Final = "slide-body"  # the element over the list that a query is opened in
 TOPS: Final = (10, 20, 50, 100)
 TABS: Final = {"detail": "Summary", "queries": "Queries", "settings": "Settings", "notes": "Notes"}
 # What became of a query: with judgements, without them.
@@ -190,6 +191,12 @@ class ComparisonQueryView(ComparisonView):
 
     tab = "queries"
     template_name = "comparisons/query.html"
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if request.headers.get("HX-Target") != SLIDE:
+            return super().get(request, **kwargs)
+        page = self.page()
+        return render(request, "comparisons/_query.html", {"page": page, "slide": True, **self.context(page)})
 
     def context(self, page: ComparisonPage) -> dict[str, Any]:
         position = self.kwargs["position"]

@@ -107,6 +107,9 @@ def test_a_query_is_shown_side_by_side_within_the_filtered_order(
     assert "not in B\N{RIGHT SINGLE QUOTATION MARK}s" in page and "grade 2" in page
     assert {shared.document.external_id for shared in side.only_first} >= {"d3"}
     assert not side.only_second
+    assert first.hits[0].ranks[0] == 1 and f'data-ranks="{first.hits[0].ranks_listed}"' in page
+    slide = text_of(browser_client.get(url, headers={"HX-Target": "slide-body"}))
+    assert "data-slide-close" in slide and "<html" not in slide and "data-slide-close" not in page
     alone = browser_client.get(url, {"search": "kettle"})
     assert alone.status_code == 200 and alone.context["place"] is None
     assert browser_client.get(page_of(comparison, "query", 2)).status_code == 404

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
+from assay.client.comparisons import Comparisons
 from assay.client.config import Target, target
 from assay.client.flows import S
 from assay.client.jobs import Jobs
@@ -29,6 +30,7 @@ class Api(Scoring[S]):
         self.judgements = Sets(session, "judgements", "rows")
         self.runs = Sets(session, "runs", "entries")
         self.jobs = Jobs(session)
+        self.comparisons = Comparisons(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 
