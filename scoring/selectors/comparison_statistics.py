@@ -32,8 +32,8 @@ LIBRARIES: Final = ("ir-measures", "numpy", "scipy")
 @dataclass(frozen=True, slots=True)
 class MeasureRow:
     """One measure of one stage over ``n`` queries, those for which all stages have a value. ``interval`` is of the
-    mean, by bootstrap; ``judged`` the mean Judged@k of the same cut-off, None without one; ``difference`` is from the
-    baseline, None for the baseline itself."""
+    mean, by bootstrap (none of a share that was judged); ``judged`` the mean Judged@k of the same cut-off, None without
+    one; ``difference`` is from the baseline, None for the baseline itself."""
 
     measure: str
     primary: bool
@@ -109,7 +109,7 @@ def measure_table(values: Any, names: Sequence[str], complete: Sequence[bool], t
                     primary=place == 0,
                     n=common.shape[1],
                     mean=_mean(own),
-                    interval=bootstrap_interval(own),
+                    interval=None if _coverage(name) else bootstrap_interval(own),
                     judged=beside[stage] if beside else None,
                     complete=complete[stage],
                     difference=differences[stage],
