@@ -25,7 +25,18 @@ function closed() {
   rowOf(shown)?.focus();
 }
 
+const show = (url) => htmx.ajax("GET", url, { target: "#slide-body", swap: "innerHTML" });
+
+// Links of the list open the slide, links in it stay in it; whoever wants another tab gets one.
+function followed(event) {
+  const link = event.target.closest("a[data-slide], #slide a");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  show(link.pathname + link.search);
+}
+
 if (slide) {
+  document.addEventListener("click", followed);
   document.body.addEventListener("htmx:afterSwap", (event) => {
     if (!isBody(event)) return;
     opened(event.detail.pathInfo.requestPath);
@@ -39,7 +50,7 @@ if (slide) {
 window.addEventListener("popstate", (event) => {
   const wanted = event.state?.slide;
   if (!slide) location.reload(); // the page was loaded anew where a slide had been open
-  else if (wanted) htmx.ajax("GET", wanted, { target: "#slide-body", swap: "innerHTML" });
+  else if (wanted) show(wanted);
   else if (slide.open) slide.close();
 });
 

@@ -41,6 +41,7 @@ def test_two_stages_are_compared_and_walked_through(visit: Visit, stack: Stack, 
     expect(page.locator("tbody tr").nth(1).get_by_role("link")).to_be_focused()
 
     page.keyboard.press("Enter")
+    expect(slide.get_by_text("2 of 3")).to_be_visible()
     page.keyboard.press("k")
     expect(slide.get_by_text("1 of 3")).to_be_visible()
     expect(slide.locator(".side-columns > section")).to_have_count(2)
