@@ -56,6 +56,7 @@ VERBS = {
     "example.deleted": "deleted the playground example {target}",
     "comparison.created": "made comparison {target}",
     "comparison.changed": "changed comparison {target}",
+    "comparison.exported": "exported comparison {target}",
     "comparison.deleted": "deleted comparison {target}",
     "batch.created": "submitted request batch {target}",
     "batch.cancelled": "cancelled request batch {target}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
+from assay.client.comparisons import Comparisons
 from assay.client.config import Target, target
 from assay.client.encodings import Encodings
 from assay.client.exports import Exports
@@ -33,6 +34,7 @@ class Api(Scoring[S]):
         self.encodings = Encodings(session)
         self.jobs = Jobs(session)
         self.exports = Exports(session)
+        self.comparisons = Comparisons(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 
