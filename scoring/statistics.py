@@ -49,6 +49,14 @@ class Outcome(StrEnum):
     IDENTICAL = "identical"  # no query differs
     CONSTANT = "constant"  # all queries differ by the same
     TOO_FEW = "too_few"  # below two queries nothing varies
+    INCOMPLETE = "incomplete"  # a system has not scored everything: its mean is a part of one
+    COVERAGE = "coverage"  # tells what was judged, not how good a ranking is
+
+
+UNTESTED: Final = {
+    Outcome.INCOMPLETE: "incomplete: not every pair was scored, no test",
+    Outcome.COVERAGE: "how much was judged, no test",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,8 @@ class Difference:
         """In a word or two, by the corrected p."""
         if self.outcome == Outcome.TOO_FEW:
             return "no test"
-        if self.outcome == Outcome.IDENTICAL:
-            return "identical"
+        if self.outcome in (Outcome.IDENTICAL, Outcome.INCOMPLETE, Outcome.COVERAGE):
+            return self.outcome.value
         if self.few:
             return "few queries"
         if not self.significant:
@@ -97,6 +105,8 @@ class Difference:
     @property
     def words(self) -> str:
         """What the test found, for a reader who sees nothing else."""
+        if self.outcome in UNTESTED:
+            return UNTESTED[self.outcome]
         queries = f"{self.n:,} {'query' if self.n == 1 else 'queries'}"
         if self.outcome == Outcome.TOO_FEW:
             return f"no test: {queries}, two are needed"
@@ -110,21 +120,30 @@ class Difference:
         return f"few queries ({self.n}): {tested} decides nothing" if self.few else tested
 
 
-def paired_difference(baseline: Floats, other: Floats, *, test: PairedTest = PairedTest.T) -> Difference:
-    """``other`` - ``baseline``, both [n]. Raises ValueError for another shape or a value that is no number."""
+def paired_changes(baseline: Floats, other: Floats) -> Floats:
+    """``other`` - ``baseline`` [n], 0 where they differ by no more than the order of adding explains; NaN stays."""
+    changes = other - baseline
+    changes[np.abs(changes) < NOISE] = 0.0
+    return changes
+
+
+def paired_difference(
+    baseline: Floats, other: Floats, *, test: PairedTest = PairedTest.T, untested: Outcome | None = None
+) -> Difference:
+    """``other`` - ``baseline``, both [n]; ``untested`` says why there shall be no test (INCOMPLETE, COVERAGE). Raises
+    ValueError for another shape or a value that is no number."""
     if baseline.ndim != 1 or baseline.shape != other.shape:
         raise ValueError(
             f"Values are paired by query: shapes {baseline.shape} and {other.shape} cannot be; give [n] both."
         )
     _refuse_non_finite(baseline)
     _refuse_non_finite(other)
-    changes = other - baseline
-    changes[np.abs(changes) < NOISE] = 0.0
-    outcome, p = _tested(changes, test)
+    changes = paired_changes(baseline, other)
+    outcome, p = (untested, None) if untested else _tested(changes, test)
     return Difference(
         n=len(changes),
         delta=float(changes.mean()) if len(changes) else None,
-        interval=t_interval(changes) if len(changes) > 1 else None,
+        interval=None if untested or len(changes) < 2 else t_interval(changes),
         better=int(np.count_nonzero(changes > 0)),
         equal=int(np.count_nonzero(changes == 0)),
         worse=int(np.count_nonzero(changes < 0)),

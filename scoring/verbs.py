@@ -58,6 +58,7 @@ VERBS = {
     "evaluation.deleted": "deleted the evaluation {target}",
     "comparison.created": "made comparison {target}",
     "comparison.changed": "changed comparison {target}",
+    "comparison.exported": "exported comparison {target}",
     "comparison.deleted": "deleted comparison {target}",
     "batch.created": "submitted request batch {target}",
     "batch.cancelled": "cancelled request batch {target}",

@@ -4,7 +4,7 @@ from scoring.models.annotation import Annotation
 from scoring.models.batch_file import BatchFile
 from scoring.models.chunk import Chunk
 from scoring.models.chunk_return import ChunkReturn
-from scoring.models.comparison import ComparedStage, Comparison, ComparisonMeasures
+from scoring.models.comparison import ComparedStage, Comparison, ComparisonMeasures, ComparisonTest
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.errand import Errand, ErrandKind
 from scoring.models.evaluation import Evaluation
@@ -43,6 +43,7 @@ __all__ = [
     "ComparedStage",
     "Comparison",
     "ComparisonMeasures",
+    "ComparisonTest",
     "Document",
     "DocumentSet",
     "Errand",

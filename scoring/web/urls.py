@@ -92,6 +92,7 @@ urlpatterns = [
     path(
         "comparisons/<uuid:pk>/settings/", comparison_page.ComparisonSettingsView.as_view(), name="comparison_settings"
     ),
+    path("comparisons/<uuid:pk>/export/", comparison_page.ComparisonExportView.as_view(), name="comparison_export"),
     path("comparisons/<uuid:pk>/notes/", comparison_page.ComparisonNotesView.as_view(), name="comparison_notes"),
     *(
         path(

@@ -112,6 +112,8 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         if row is None:
             continue
         own, query = path.replace("{id}", str(row)), {"format": "csv"} if path.endswith("export") else None
+        if path.startswith("/api/v1/comparisons") and query:
+            query = {"format": "wide"}
         if path.endswith("evaluation"):
             query = {"judgement_set": rows["/api/v1/judgements"]}
         if path.endswith("rank"):

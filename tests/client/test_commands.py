@@ -40,6 +40,24 @@ def test_rerank(assay: Assay, model: str, home: Path) -> None:
     assert assay("rerank", "nosebleed?", "-", *fields, stdin=lines).out.splitlines()[1].endswith("\tb\tNoses Pinch.")
 
 
+def test_compare(assay: Assay, job: dict[str, Any], home: Path) -> None:
+    judgements = assay("upload", "judgements", EXAMPLES / "judgements.txt", "--json").json["id"]
+    # A ranking compared with itself of another job, which is the same one.
+    other = assay(
+        "jobs", "run", job["document_set"]["id"], job["query_set"]["id"], "-m", job["model"], "-k", 3, "-w", "--json"
+    )
+    rankings, table = (job["id"], f"{other.json['id']}:0"), home / "table.tex"
+    made = assay("compare", *rankings, "--judgements", judgements, "--measure", "Success@1", "-o", table, "--json")
+    assert made.code == 0, made.err
+    primary = made.json["measures"][1][0]
+    assert (primary["measure"], primary["primary"], primary["outcome"]) == ("Success@1", True, "identical")
+    assert made.json["id"] in table.read_text() and "\\begin{tabular}" in table.read_text()
+    shown = assay("compare", *rankings)
+    assert shown.out.splitlines()[0].startswith("with A\tqueries") and "Cut to 3" in shown.err
+    assert assay("compare", job["id"], f"{job['id']}:x").code == 2
+    assert assay("compare", *rankings, "-o", home / "table.doc").code == 2
+
+
 def test_a_text_cannot_steer_the_terminal(assay: Assay, model: str) -> None:
     out = assay("rerank", "bees", "-d", "bees\x1b[2J\nhoney", "-m", model).out
     assert "\x1b" not in out and out.splitlines()[1].endswith("\tbees [2J honey")

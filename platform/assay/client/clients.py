@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
+from assay.client.comparisons import Comparisons
 from assay.client.config import Target, target
 from assay.client.encodings import Encodings
 from assay.client.evaluations import Evaluations
@@ -35,6 +36,7 @@ class Api(Scoring[S]):
         self.jobs = Jobs(session)
         self.evaluations = Evaluations(session)
         self.exports = Exports(session)
+        self.comparisons = Comparisons(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 

@@ -260,6 +260,27 @@ class Leaderboard(TypedDict):
     rows: list[dict[str, Any]]
 
 
+class Comparison(TypedDict):
+    """``measures`` by stage, then by measure, are empty without judgements; the baseline is the first stage."""
+
+    id: str
+    name: str
+    pinned: bool
+    notes: str
+    judgement_set: str | None
+    primary_measure: str
+    test: str
+    correction: str
+    stages: list[dict[str, Any]]
+    created_at: str
+    n: int | None
+    queries: int
+    remarks: list[dict[str, str]]
+    similarities: list[dict[str, Any]]
+    measures: list[list[dict[str, Any]]]
+    versions: dict[str, str]
+
+
 class Worker(TypedDict):
     id: str
     name: str

@@ -101,6 +101,13 @@ def test_what_has_no_variance_is_told_in_words() -> None:
     assert difference([1e-16, -1e-16, 0.0]).outcome == Outcome.IDENTICAL
 
 
+def test_what_is_not_to_be_tested_has_its_numbers_and_no_p() -> None:
+    values = np.linspace(0, 1, 30)
+    part = paired_difference(values, values**2, untested=Outcome.INCOMPLETE)
+    assert (part.p, part.interval, part.verdict, part.n) == (None, None, "incomplete", 30) and part.worse == 28
+    assert "no test" in part.words and corrected([part])[0].p_corrected is None
+
+
 def test_few_queries_decide_nothing() -> None:
     assert difference([]).words == "no test: 0 queries, two are needed" and difference([]).delta is None
     assert difference([0.1]).words == "no test: 1 query, two are needed" and difference([0.1]).p is None
