@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_quota_limits'),
-        ('scoring', '0027_model_concurrency'),
+        ('scoring', '0028_comparison_statistics'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
