@@ -92,6 +92,19 @@ class PoolFilter(CreatedFilter):
     query_set = filters.UUIDFilter(label="Id of its query set")
 
 
+class EvaluationFilter(CreatedFilter):
+    job = filters.UUIDFilter("stage__job", label="Id of the job")
+    stage = WholeNumberFilter("stage__index", label="Index of the stage in its job")
+    query_set = filters.UUIDFilter("stage__job__query_set", label="Id of the query set")
+    judgement_set = filters.UUIDFilter(label="Id of the version of the judgement set")
+    name = filters.CharFilter("stage__job__name", lookup_expr="icontains", label="Job's name contains")
+    measure = filters.CharFilter(method="by_measure", label="Name of a measure in it, such as nDCG@10")
+    incomplete = filters.BooleanFilter(label="Not every pair was scored")
+
+    def by_measure(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(measures__contains=[value])
+
+
 class JobEventFilter(filters.FilterSet):
     entity = filters.ChoiceFilter(choices=[(name, name) for name in ("job", "stage", "chunk")], label="What changed")
     worker = filters.CharFilter(method="by_worker", label="Name of the worker that changed it")

@@ -54,6 +54,8 @@ VERBS = {
     "table.exported": "exported a table {target}",
     "example.saved": "saved the playground example {target}",
     "example.deleted": "deleted the playground example {target}",
+    "evaluation.created": "measured {target}",
+    "evaluation.deleted": "deleted the evaluation {target}",
     "comparison.created": "made comparison {target}",
     "comparison.changed": "changed comparison {target}",
     "comparison.exported": "exported comparison {target}",

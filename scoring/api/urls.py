@@ -13,6 +13,7 @@ from scoring.api.comparisons import ComparisonViewSet
 from scoring.api.document_sets import DocumentSetViewSet
 from scoring.api.embeddings import EmbeddingsView
 from scoring.api.encodings import EncodingViewSet
+from scoring.api.evaluations import EvaluationViewSet
 from scoring.api.explanation import ExplainView, ItemExplanationView, JobExplanationView
 from scoring.api.exports import ExportViewSet
 from scoring.api.files import FileContentView, FileListView, FileView
@@ -48,6 +49,7 @@ router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("comparisons", ComparisonViewSet, "api-comparison")
 router.register("pools", PoolViewSet, "api-pool")
+router.register("evaluations", EvaluationViewSet, "api-evaluation")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")

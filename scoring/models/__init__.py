@@ -7,6 +7,7 @@ from scoring.models.chunk_return import ChunkReturn
 from scoring.models.comparison import ComparedStage, Comparison, ComparisonMeasures, ComparisonTest
 from scoring.models.document_set import Document, DocumentSet
 from scoring.models.errand import Errand, ErrandKind
+from scoring.models.evaluation import Evaluation
 from scoring.models.export import Export
 from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
@@ -47,6 +48,7 @@ __all__ = [
     "DocumentSet",
     "Errand",
     "ErrandKind",
+    "Evaluation",
     "Export",
     "ImportPreset",
     "Job",

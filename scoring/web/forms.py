@@ -14,7 +14,6 @@ from django.template.defaultfilters import filesizeformat
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
-from scoring.models import JudgementSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.states import SetState
 
@@ -74,14 +73,6 @@ class SetChoice(forms.ModelChoiceField):
 
     def label_from_instance(self, obj: Any) -> str:
         return f"{obj} — {obj.counts.get('kept', 0):,} rows"
-
-
-class EvaluationForm(forms.Form):
-    judgement_set = SetChoice(JudgementSet.objects.none(), empty_label="Choose a judgement set")
-
-    def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["judgement_set"].queryset = ready_sets(JudgementSet, principal)  # type: ignore[attr-defined]
 
 
 def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:

@@ -9,6 +9,8 @@ from scoring.web import (
     comparisons,
     components,
     encodings,
+    evaluation_page,
+    evaluations,
     explanation,
     exports,
     home,
@@ -18,6 +20,7 @@ from scoring.web import (
     job_page,
     jobs,
     judging,
+    leaderboard,
     model_new,
     models,
     playground,
@@ -99,6 +102,20 @@ urlpatterns = [
         )
         for deed in comparisons.DEEDS
     ),
+    path("evaluations/", evaluations.EvaluationListView.as_view(), name="evaluation_list"),
+    path("evaluations/leaderboard/", leaderboard.LeaderboardView.as_view(), name="leaderboard"),
+    path("evaluations/<uuid:pk>/", evaluation_page.EvaluationDetailView.as_view(), name="evaluation_detail"),
+    path("evaluations/<uuid:pk>/queries/", evaluation_page.EvaluationQueriesView.as_view(), name="evaluation_queries"),
+    path(
+        "evaluations/<uuid:pk>/queries/<int:position>/",
+        evaluation_page.EvaluationQueryView.as_view(),
+        name="evaluation_query",
+    ),
+    path(
+        "evaluations/<uuid:pk>/coverage/", evaluation_page.EvaluationCoverageView.as_view(), name="evaluation_coverage"
+    ),
+    path("evaluations/<uuid:pk>/stages/", evaluation_page.EvaluationStagesView.as_view(), name="evaluation_stages"),
+    path("evaluations/<uuid:pk>/delete/", evaluations.EvaluationDeleteView.as_view(), name="evaluation_delete"),
     path("try/", playground.TryView.as_view(), name="try"),
     path("try/column/", playground.TryColumnView.as_view(), name="try_column"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),

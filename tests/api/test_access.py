@@ -30,6 +30,7 @@ def scope_of(method: str, path: str) -> str:
     of_jobs = (
         "/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs",
         "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings", "/api/v1/pools",
+        "/api/v1/evaluations",
     )  # fmt: skip
     return "jobs" if path.startswith(of_jobs) else "score"
 
@@ -88,17 +89,21 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     comparison = Comparison.objects.create(team=team, name="One")
     pool = Pool.objects.create(team=team, name="One", query_set=ended.query_set, document_set=ended.document_set)
     encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.scorer)
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    measured = {"job": ended.pk, "judgement_set": judgements}
+    evaluation = api.post("/api/v1/evaluations", measured, format="json").json()["id"]
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
         "/api/v1/document-sets": ended.document_set_id,
         "/api/v1/query-sets": ended.query_set_id,
-        "/api/v1/judgements": upload("judgements", JUDGEMENTS)["id"],
+        "/api/v1/judgements": judgements,
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,
         "/api/v1/pools": pool.pk,
         "/api/v1/encodings": encoding.pk,
+        "/api/v1/evaluations": evaluation,
         "/api/v1/score-requests": request.pk,
     }
     tried = 0

@@ -124,6 +124,15 @@ def test_export(assay: Assay, job: dict[str, Any], home: Path) -> None:
     assert refused.code == 3 and "documents" in refused.err  # names the tables
 
 
+def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
+    judged = assay("upload", "judgements", "-", "--name", "of q03", "--json", stdin=b"q03 0 d01 1\nq03 0 d02 0\n").json
+    evaluation = assay("evaluate", job["id"], "--judgements", judged["id"], "--json").json
+    assert [one["measure"] for one in evaluation["measures"]] == ["nDCG@10", "RR@10", "R@100", "Judged@10"]
+    assert (evaluation["n"], evaluation["unjudged"]) == (1, job["query_count"] - 1)
+    shown = assay("evaluate", job["id"], "--judgements", judged["id"], "--measure", "P(rel=2)@5")
+    assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
+
+
 def test_steering(assay: Assay, model: str, server: Stack) -> None:
     job = submitted(server.client, model, chunks=40, distinct=True)["id"]
     assert assay("jobs", "pause", job, "--json").json["state"] == "paused"

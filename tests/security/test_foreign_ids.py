@@ -28,6 +28,7 @@ from scoring.models import (
     BatchFile,
     Comparison,
     DocumentSet,
+    Evaluation,
     Export,
     Job,
     JudgementSet,
@@ -46,6 +47,7 @@ from scoring.models import (
 )
 from scoring.services.batch_files import batch_file_store
 from scoring.services.comparisons import comparison_create
+from scoring.services.evaluations import evaluation_create
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
 from scoring.services.pools import pool_create
@@ -90,6 +92,8 @@ OWNED = {
     "comparisons/": "comparison",
     "api/v1/pools/": "pool",
     "pools/": "pool",
+    "api/v1/evaluations/": "evaluation",
+    "evaluations/": "evaluation",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -106,7 +110,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison, SetEncoding, Pool, PoolPair, Verdict),
+    *(Export, PlaygroundExample, Comparison, SetEncoding, Pool, PoolPair, Verdict, Evaluation),
 )
 
 
@@ -152,6 +156,8 @@ def owned(analyst: User, team: Team) -> Owned:
     job = factories.finished(analyst, model, worker, documents, queries)
     twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
     comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
+    measured = {"stage": job.last_stage, "judgement_set": judgements}
+    evaluation, _ = evaluation_create(principal=principal_of_user(analyst), **measured)
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
@@ -180,6 +186,7 @@ def owned(analyst: User, team: Team) -> Owned:
         **sets,
         "comparison": comparison,
         "pool": pool_create(principal=principal_of_user(analyst), stages=[job.last_stage]),
+        "evaluation": evaluation,
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -275,6 +282,9 @@ NAMED = {
     ("post", "/api/v1/comparisons", "judgement_set"),
     *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
     *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
+    ("post", "/api/v1/evaluations", "job"),
+    ("post", "/api/v1/evaluations", "judgement_set"),
+    *(("get", "/api/v1/evaluations/leaderboard", name) for name in ("query_set", "judgement_set", "baseline")),
 }
 POOLED = ("run_set", "query_set", "document_set", "base")
 # Filters: a foreign id is like any other that no row of the team has.
@@ -285,6 +295,7 @@ FILTERS = {
     ("get", "/api/v1/pools", "query_set"),
     ("get", "/api/v1/judgements", "root"),
     ("get", "/api/v1/encodings", "document_set"),
+    *(("get", "/api/v1/evaluations", name) for name in ("job", "query_set", "judgement_set")),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
@@ -332,12 +343,21 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
     compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
     theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
+    grades = factories.imported(stranger, "judgements", "q1 0 d1 1\n", name="G", file_name="g.txt").pk
+    board = {"query_set": queries.pk, "judgement_set": grades}
+    special: dict[tuple[str, str], dict[str, Any]] = {
+        ("/api/v1/comparisons", "judgement_set"): compared,
+        ("/api/v1/evaluations", "job"): {"job": owned.ids["job"], "judgement_set": grades},
+        ("/api/v1/evaluations", "judgement_set"): {"job": job, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "query_set"): {**board, "query_set": owned.ids["query-sets"]},
+        ("/api/v1/evaluations/leaderboard", "judgement_set"): {**board, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "baseline"): {**board, "baseline": owned.ids["evaluation"]},
+        **{("/api/v1/pools", field): {"stages": [], field: theirs[field]} for field in theirs},
+    }
     for method, path, field in NAMED:
-        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies.get(field, {})
+        body = special.get((path, field)) or bodies.get(field, {})
         if path.startswith("/api/v1/encodings"):
             body = {"document_set": body["document_set"], "model": "late"}
-        if path == "/api/v1/pools" and field in theirs:
-            body = {"stages": [], field: theirs[field]}
         if path == "/api/v1/judgements":
             body = {"file": SimpleUploadedFile("q.txt", b"q1 0 d1 1\n"), field: theirs[field]}
         form = "multipart" if "file" in body else "json"
@@ -370,7 +390,11 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
     foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
-    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon", "api/v1/encodings/estimate")  # named above
+    # The leaderboard and the estimate list nothing without ids in their query: those are tried above.
+    shared = (
+        *(*COMMON, "accounts/", "api/schema", "api/docs", "favicon"),
+        *("api/v1/encodings/estimate", "api/v1/evaluations/leaderboard"),
+    )
     tried = 0
     for route in routes():
         if route in WITH_ID or "get" not in route.methods or route.pattern.startswith(shared):

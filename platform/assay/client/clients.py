@@ -8,6 +8,7 @@ from typing import Final, Self
 from assay.client.comparisons import Comparisons
 from assay.client.config import Target, target
 from assay.client.encodings import Encodings
+from assay.client.evaluations import Evaluations
 from assay.client.exports import Exports
 from assay.client.flows import S
 from assay.client.jobs import Jobs
@@ -35,6 +36,7 @@ class Api(Scoring[S]):
         self.jobs = Jobs(session)
         self.exports = Exports(session)
         self.comparisons = Comparisons(session)
+        self.evaluations = Evaluations(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 

@@ -208,9 +208,11 @@ class Event(TypedDict):
 
 
 class Evaluation(TypedDict):
+    """None where a measure is not defined, as Judged of an empty list is not."""
+
     measures: list[str]
-    means: dict[str, float]
-    per_query: dict[str, dict[str, float]]
+    means: dict[str, float | None]
+    per_query: dict[str, dict[str, float | None]]
     evaluated: int
     queries: int
     complete: bool
@@ -235,6 +237,48 @@ class Comparison(TypedDict):
     similarities: list[dict[str, Any]]
     measures: list[list[dict[str, Any]]]
     versions: dict[str, str]
+
+
+class SavedEvaluation(TypedDict):
+    """``measures`` hold ``measure``, ``mean``, ``judged``, ``worst``, ``best``, ``tie_sensitive``; ``n`` queries are in
+    the means. The last three only where one evaluation was asked for."""
+
+    id: str
+    job: str
+    job_name: str
+    stage: int
+    name: str
+    query_set: str
+    judgement_set: str | None
+    measures: list[dict[str, Any]]
+    only_relevant: bool
+    n: int
+    queries: int
+    unjudged: int
+    without_results: int
+    without_relevant: int
+    incomplete: bool
+    created_at: str
+    stale: NotRequired[dict[str, Any] | None]
+    pinned: NotRequired[dict[str, Any]]
+    lists: NotRequired[dict[str, list[str]]]
+
+
+class QueryValues(TypedDict):
+    query_id: str
+    values: dict[str, float | None]
+    judged: dict[str, float | None]
+    relevant: int | None
+    kept: int | None
+
+
+class Leaderboard(TypedDict):
+    measure: str
+    n: int
+    baseline: str | None
+    test: str
+    correction: str
+    rows: list[dict[str, Any]]
 
 
 class Worker(TypedDict):
