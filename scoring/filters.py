@@ -74,6 +74,10 @@ class ComparisonFilter(CreatedFilter):
     job = filters.UUIDFilter("compared__stage__job", distinct=True, label="Id of a job in it")
 
 
+class ThresholdAdviceFilter(CreatedFilter):
+    model = filters.CharFilter("model__name", label="Name of the model")
+
+
 class JobEventFilter(filters.FilterSet):
     entity = filters.ChoiceFilter(choices=[(name, name) for name in ("job", "stage", "chunk")], label="What changed")
     worker = filters.CharFilter(method="by_worker", label="Name of the worker that changed it")

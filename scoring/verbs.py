@@ -45,6 +45,8 @@ VERBS = {
     "comparison.created": "made comparison {target}",
     "comparison.changed": "changed comparison {target}",
     "comparison.deleted": "deleted comparison {target}",
+    "threshold.advised": "advised a cut-off for the scores of model {target}",
+    "threshold.withdrawn": "withdrew a cut-off for the scores of model {target}",
     "batch.created": "submitted request batch {target}",
     "batch.cancelled": "cancelled request batch {target}",
     "webhook.created": "created webhook {target}",

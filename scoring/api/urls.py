@@ -30,6 +30,7 @@ from scoring.api.set_ranking import SetRankView
 from scoring.api.sglang import V1ScoreView
 from scoring.api.teams import TeamViewSet
 from scoring.api.tei import EmbedAllView, EmbedSparseView, EmbedView, PredictView, RootRerankView
+from scoring.api.thresholds import ThresholdAdviceViewSet, ThresholdsView
 from scoring.api.tokens import DetokenizeView, TokenizeView
 from scoring.api.usage import UsageView
 from scoring.api.webhooks import WebhookDeliveryViewSet, WebhookViewSet
@@ -43,6 +44,7 @@ router.register("judgements", JudgementSetViewSet, "api-judgement-set")
 router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("comparisons", ComparisonViewSet, "api-comparison")
+router.register("threshold-advice", ThresholdAdviceViewSet, "api-threshold-advice")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")
@@ -80,6 +82,7 @@ urlpatterns = [
     path("v1/batches/<str:batch_id>/cancel", BatchCancelView.as_view(), name="v1-batch-cancel"),
     path("api/v1/document-sets/<uuid:pk>/rank", SetRankView.as_view(), name="api-document-set-rank"),
     path("api/v1/jobs/<uuid:pk>/explanation", JobExplanationView.as_view(), name="api-job-explanation"),
+    path("api/v1/jobs/<uuid:pk>/thresholds", ThresholdsView.as_view(), name="api-job-thresholds"),
     path(
         "api/v1/score-requests/<uuid:pk>/explanation",
         ItemExplanationView.as_view(),

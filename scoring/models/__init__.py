@@ -23,6 +23,7 @@ from scoring.models.score_request import ScoreRequest
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.table_choice import TableChoice
+from scoring.models.threshold_advice import ThresholdAdvice
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
@@ -62,6 +63,7 @@ __all__ = [
     "Stage",
     "StageMethod",
     "TableChoice",
+    "ThresholdAdvice",
     "Transition",
     "Upload",
     "Usage",

@@ -28,7 +28,11 @@ def scope_of(method: str, path: str) -> str:
     if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
     sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return "jobs" if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons")) else "score"
+    return (
+        "jobs"
+        if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/threshold"))
+        else "score"
+    )
 
 
 def address(path: str) -> str:
