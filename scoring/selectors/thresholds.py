@@ -56,7 +56,8 @@ def judged_stage(stage: Stage, judgements: JudgementSet, *, relevant_from: int) 
         raise AssayError(
             "nothing_to_separate",
             f"Of the {len(found):,} judged pairs that '{stage}' scored, {which} has a grade of {relevant_from} or "
-            "more, so that no cut-off can be told from another. Judge more, or say from which other grade on is relevant.",
+            "more, so that no cut-off can be told from another. Judge more, or give another grade from which a "
+            "document is relevant.",
             status=422,
             param="relevant_from",
         )
