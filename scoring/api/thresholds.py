@@ -51,7 +51,7 @@ class ThresholdsQuerySerializer(StrictSerializer):
         required=False, min_value=0, max_value=MAX_STAGES - 1, help_text="Absent: the last one"
     )
     relevant_from = serializers.IntegerField(
-        default=1, min_value=1, max_value=MOST_GRADE, help_text="The grade from which a document is relevant"
+        required=False, min_value=1, max_value=MOST_GRADE, help_text="Absent: the grade that the judgement set names"
     )
     per_query_token = serializers.BooleanField(
         default=False, help_text="MaxSim divided by the query's token vectors, which a worker is asked for"
@@ -66,7 +66,7 @@ class AdviceCreateSerializer(StrictSerializer):
     )
     judgement_set = StrictUUIDField()
     relevant_from = StrictIntegerField(
-        default=1, min_value=1, max_value=MOST_GRADE, help_text="The grade from which a document is relevant"
+        required=False, min_value=1, max_value=MOST_GRADE, help_text="Absent: the grade that the judgement set names"
     )
     per_query_token = StrictBooleanField(default=False, help_text="The score is MaxSim divided by the query's tokens")
     score = StrictNumberField(help_text="A document with this score or a higher one is taken for relevant")
@@ -107,6 +107,7 @@ class EvidenceSerializer(serializers.Serializer[Any]):
     """As it was when the advice was given; names, so that it outlives what they name."""
 
     judgement_set = serializers.CharField()
+    judgement_set_version = serializers.IntegerField()
     job = serializers.CharField()
     stage = serializers.IntegerField()
     document_set = serializers.CharField()
@@ -158,7 +159,7 @@ def _report(request: Request, pk: uuid.UUID, fields: dict[str, Any], *, endpoint
         asked=asked_by(request, endpoint),
         stage=stage,
         judgement_set=judgements,
-        relevant_from=fields["relevant_from"],
+        relevant_from=fields.get("relevant_from"),
         per_query_token=fields["per_query_token"],
     )
 
@@ -200,6 +201,7 @@ ADVICE: Final[dict[str, Any]] = {
     "judgement_set": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a15",
     "evidence": {
         "judgement_set": "Grades",
+        "judgement_set_version": 2,
         "job": "Night run",
         "stage": 0,
         "document_set": "Advice",

@@ -74,14 +74,20 @@ class ThresholdReport:
 
 
 def thresholds_measure(
-    *, asked: Asked, stage: Stage, judgement_set: JudgementSet, relevant_from: int = 1, per_query_token: bool = False
+    *,
+    asked: Asked,
+    stage: Stage,
+    judgement_set: JudgementSet,
+    relevant_from: int | None = None,
+    per_query_token: bool = False,
 ) -> ThresholdReport:
-    """``per_query_token``: cut-offs for MaxSim divided by the number of query token vectors that it sums over, which a
+    """``relevant_from``: None for the set's own. ``per_query_token``: cut-offs for MaxSim divided by the number of query token vectors that it sums over, which a
     worker is asked for.
 
     Raises AssayError as ``judged_stage`` does; with ``per_query_token`` also 422 ``not_per_query_token``, 409
     ``settings_changed`` and ``texts_deleted``, and as ``pooling_run`` does.
     """
+    relevant_from = relevant_from or judgement_set.relevant_from
     found = judged_stage(stage, judgement_set, relevant_from=relevant_from)
     if per_query_token:
         found = replace(found, judged=_per_query_token(asked, stage, found.judged))
@@ -139,6 +145,7 @@ def evidence_of(report: ThresholdReport, score: float) -> dict[str, Any]:
     at = asdict(report.at(score))
     return {
         "judgement_set": report.judgement_set.name,
+        "judgement_set_version": report.judgement_set.version,
         "job": report.stage.job.name,
         "stage": report.stage.index,
         "document_set": report.stage.job.document_set.name,

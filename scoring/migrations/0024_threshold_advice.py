@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_quota_limits'),
-        ('scoring', '0022_annotations_and_ties'),
+        ('scoring', '0023_pools_and_verdicts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
