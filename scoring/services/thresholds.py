@@ -19,7 +19,7 @@ from scoring.models import JudgementSet, Query, ScoringModel, Stage, ThresholdAd
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions
 from scoring.selectors.explanations import job_texts_gone
-from scoring.selectors.thresholds import JudgedStage, judged_stage
+from scoring.selectors.thresholds import JudgedStage, advice_of, judged_stage
 from scoring.services.explanations import Asked
 from scoring.services.pooling import pooling_run
 from scoring.services.stages import changed_settings, model_snapshot
@@ -81,8 +81,8 @@ def thresholds_measure(
     relevant_from: int | None = None,
     per_query_token: bool = False,
 ) -> ThresholdReport:
-    """``relevant_from``: None for the set's own. ``per_query_token``: cut-offs for MaxSim divided by the number of query token vectors that it sums over, which a
-    worker is asked for.
+    """``relevant_from``: None for the set's own. ``per_query_token``: cut-offs for MaxSim divided by the number of
+    query token vectors that it sums over, which a worker is asked for.
 
     Raises AssayError as ``judged_stage`` does; with ``per_query_token`` also 422 ``not_per_query_token``, 409
     ``settings_changed`` and ``texts_deleted``, and as ``pooling_run`` does.
@@ -138,6 +138,11 @@ def advice_delete(*, principal: Principal, advice: ThresholdAdvice) -> None:
 def advice_changes(advice: ThresholdAdvice, model: ScoringModel) -> list[str]:
     """Which of the model's settings that decide a score are not what they were: the advice is then outdated."""
     return changed_settings(advice.settings, model_snapshot(model))
+
+
+def model_advice(principal: Principal, model: ScoringModel) -> list[tuple[ThresholdAdvice, list[str]]]:
+    """What the team was advised on ``model``, the newest first, each with the settings that changed since."""
+    return [(advice, advice_changes(advice, model)) for advice in advice_of(principal).filter(model=model)]
 
 
 def evidence_of(report: ThresholdReport, score: float) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def advise(api: APIClient, ended: Job, judgements: str) -> Advise:
 def test_cut_offs_of_a_job_by_hand(api: APIClient, ended: Job, judgements: str) -> None:
     """Judged are d7 (2.5, grade 2) and d3 (0, grade 1) of one query, d65 (6, grade 2) and d1 (0, grade 1) of one."""
     path = f"/api/v1/jobs/{ended.pk}/thresholds"
-    found = api.get(path, {"judgement_set": judgements, "relevant_from": 2})
+    found = api.get(path, {"judgement_set": judgements, "relevant_from": "2"})
     assert found.status_code == 200, found.content
     body = found.json()
     assert (body["pairs"], body["relevant"], body["queries"], body["base_rate"]) == (4, 2, 2, 0.5)
@@ -46,19 +46,19 @@ def test_cut_offs_of_a_job_by_hand(api: APIClient, ended: Job, judgements: str) 
     assert highest["recall"]["low"] == pytest.approx(wilson(1, 2)[0])
     said = " ".join(body["remarks"])
     assert "Only the 4 judged pairs of 138 scored ones" in said and "A maxsim is a sum" in said and "2 queries" in said
-    one = api.get(path, {"judgement_set": judgements, "relevant_from": 2, "score": 7}).json()["cut_offs"]
+    one = api.get(path, {"judgement_set": judgements, "relevant_from": "2", "score": "7"}).json()["cut_offs"]
     assert [(each["precision"], each["recall"]["value"]) for each in one] == [(None, 0)]
 
 
 def test_what_tells_nothing_is_refused(
     api: APIClient, ended: Job, judgements: str, submit: SubmitJob, upload: Upload
 ) -> None:
-    def error(job: Any, **query: Any) -> dict[str, Any]:
+    def error(job: Any, **query: str) -> dict[str, Any]:
         answer = api.get(f"/api/v1/jobs/{job}/thresholds", {"judgement_set": judgements, **query})
         return {"status": answer.status_code, **answer.json()["error"]}
 
     assert error(ended.pk)["code"] == "nothing_to_separate" and "every one" in error(ended.pk)["message"]
-    assert "none has" in error(ended.pk, relevant_from=3)["message"]
+    assert "none has" in error(ended.pk, relevant_from="3")["message"]
     foreign = upload("judgements", b"zz 0 d1 1\n")["id"]
     assert error(ended.pk, judgement_set=foreign)["code"] == "judgements_do_not_match"
     assert error(submit()["id"])["code"] == "job_not_ended"
