@@ -35,15 +35,18 @@ from scoring.models import (
     RequestBatch,
     RunSet,
     ScoreRequest,
+    ThresholdAdvice,
     Upload,
     Webhook,
     WebhookDelivery,
 )
 from scoring.services.batch_files import batch_file_store
 from scoring.services.comparisons import comparison_create
+from scoring.services.explanations import Asked
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
 from scoring.services.request_batches import batch_create
+from scoring.services.thresholds import advice_save, thresholds_measure
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
 from scoring.states import ExportState
@@ -79,6 +82,8 @@ OWNED = {
     "try/": "example",
     "api/v1/comparisons/": "comparison",
     "comparisons/": "comparison",
+    "api/v1/threshold-advice/": "advice",
+    "threshold-advice/": "advice",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -91,11 +96,15 @@ OWNED = {
 # Whoever asked for it alone has it: no other token of the team (tests/web/test_exports.py).
 PRIVATE = ("api/v1/exports/",)
 SHORT = ("team", "member")  # numbers that a page may hold for other reasons
-QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
+QUERY = {
+    "export": {"format": "csv"},
+    "evaluation": {"judgement_set": "judgement-sets"},
+    "thresholds": {"judgement_set": "judgement-sets"},
+}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison),
+    *(Export, PlaygroundExample, Comparison, ThresholdAdvice),
 )
 
 
@@ -141,6 +150,9 @@ def owned(analyst: User, team: Team) -> Owned:
     job = factories.finished(analyst, model, worker, documents, queries)
     twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
     comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
+    asked = Asked(principal=principal_of_user(analyst), endpoint="tests")
+    report = thresholds_measure(asked=asked, stage=job.last_stage, judgement_set=judgements)
+    advice = advice_save(principal=asked.principal, report=report, score=0.5)
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
@@ -166,6 +178,7 @@ def owned(analyst: User, team: Team) -> Owned:
         },
         **sets,
         "comparison": comparison,
+        "advice": advice,
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -255,6 +268,9 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("get", "/api/v1/jobs/{id}/thresholds", "judgement_set"),
+    ("post", "/api/v1/threshold-advice", "job"),
+    ("post", "/api/v1/threshold-advice", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
 }
@@ -308,9 +324,13 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     }
     job = client.post("/api/v1/jobs", good).json()["id"]
     bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
-    compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
+    bodies["job"] = {"job": owned.ids["job"], **bodies["judgement_set"], "score": 0.5}
+    whole = {
+        "/api/v1/comparisons": {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]},
+        "/api/v1/threshold-advice": {**bodies["job"], "job": job},
+    }
     for method, path, field in NAMED:
-        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies[field]
+        body = whole.get(path, bodies[field]) if field == "judgement_set" else bodies[field]
         answer = getattr(client, method)(path.replace("{id}", job), body)
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
