@@ -19,7 +19,7 @@ from audit.services import verbs_known
 from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, JobState, ModelState, PoolState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -74,8 +74,10 @@ class ComparisonFilter(CreatedFilter):
     job = filters.UUIDFilter("compared__stage__job", distinct=True, label="Id of a job in it")
 
 
-class ThresholdAdviceFilter(CreatedFilter):
-    model = filters.CharFilter("model__name", label="Name of the model")
+class PoolFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.ChoiceFilter(choices=PoolState.choices, label="State")
+    query_set = filters.UUIDFilter(label="Id of its query set")
 
 
 class JobEventFilter(filters.FilterSet):
@@ -95,6 +97,10 @@ class UploadedSetFilter(CreatedFilter):
 
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
+
+
+class JudgementSetFilter(UploadedSetFilter):
+    root = filters.UUIDFilter(label="The id that all versions of a set share")
 
 
 class TextFilter(filters.FilterSet):
@@ -125,6 +131,10 @@ class ModelFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=ModelState.choices, label="State")
     kind = filters.ChoiceFilter(choices=ModelKind.choices, label="Kind")
+
+
+class ThresholdAdviceFilter(CreatedFilter):
+    model = filters.CharFilter("model__name", label="Name of the model")
 
 
 class ScoreRequestFilter(CreatedFilter):

@@ -183,7 +183,8 @@ def set_operations(
 ) -> Callable[[Any], Any]:
     """Describe the five operations of one kind of set: its plural, a file, one set in full, what its rows must obey."""
     one = noun.removesuffix("s")
-    short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
+    listed = serializer().fields
+    short = {name: value for name, value in answer.items() if name in listed}
     operations = extend_schema_view(
         list=operation(f"List the team's {noun}", answer=serializer(many=True), example=short, errors=LISTED),
         retrieve=operation(f"One of the {noun}, with its problems", answer=detail, example=answer, errors=(*READ, 404)),
