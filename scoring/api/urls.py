@@ -5,6 +5,12 @@ from __future__ import annotations
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
+from scoring.api.agreement import (
+    PoolAdjudicationView,
+    PoolAgreementView,
+    PoolConflictsView,
+    PoolModelJudgesView,
+)
 from scoring.api.api_tokens import TokenViewSet
 from scoring.api.audit_events import AuditEventViewSet
 from scoring.api.batches import BatchCancelView, BatchListView, BatchView
@@ -90,6 +96,10 @@ urlpatterns = [
         ItemExplanationView.as_view(),
         name="api-score-request-explanation",
     ),
+    path("api/v1/pools/<uuid:pk>/agreement", PoolAgreementView.as_view(), name="api-pool-agreement"),
+    path("api/v1/pools/<uuid:pk>/conflicts", PoolConflictsView.as_view(), name="api-pool-conflicts"),
+    path("api/v1/pools/<uuid:pk>/adjudications", PoolAdjudicationView.as_view(), name="api-pool-adjudications"),
+    path("api/v1/pools/<uuid:pk>/model-judges", PoolModelJudgesView.as_view(), name="api-pool-model-judges"),
     path("api/v1/usage", UsageView.as_view(), name="api-usage"),
     path("api/v1/", include(router.urls)),
 ]

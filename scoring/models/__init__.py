@@ -12,6 +12,7 @@ from scoring.models.import_preset import ImportPreset
 from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
+from scoring.models.model_judging import ModelJudging
 from scoring.models.placement import Placement
 from scoring.models.playground_example import PlaygroundExample
 from scoring.models.pool import JudgingRule, PairClaim, Pool, PoolPair
@@ -53,6 +54,7 @@ __all__ = [
     "Judgement",
     "JudgementSet",
     "JudgingRule",
+    "ModelJudging",
     "ModelSample",
     "PairClaim",
     "Placement",

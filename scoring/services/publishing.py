@@ -34,6 +34,7 @@ class Publication:
     waiting: int
     ungraded: int
     judges: dict[str, int]
+    models: list[str]
     sources: dict[str, int]
 
 
@@ -41,7 +42,7 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
     """Verdicts of ``sources`` combined by the pool's rule; adjudications always count, and decide."""
     counted = {*sources, VerdictSource.ADJUDICATED}
     verdicts: dict[Pair, list[Verdict]] = {}
-    rows = Verdict.objects.filter(pair__pool=pool, source__in=counted).select_related("judge", "pair")
+    rows = Verdict.objects.filter(pair__pool=pool, source__in=counted).select_related("judge__model", "pair")
     for verdict in rows.order_by("pk"):
         verdicts.setdefault((verdict.pair.query_id, verdict.pair.document_id), []).append(verdict)
     grades: dict[Pair, int] = {}
@@ -65,6 +66,12 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
         changed=len(grades.items() - _known(newest, grades).items()),
         waiting=waiting,
         ungraded=ungraded,
+        models=sorted(
+            {
+                *(newest.provenance.get("models", []) if newest else ()),
+                *(one.judge.model.name for given in verdicts.values() for one in given if one.judge.model),
+            }
+        ),
         judges=dict(Counter(one.judge.name for given in verdicts.values() for one in given)),
         sources=dict(Counter(one.source for given in verdicts.values() for one in given)),
     )
@@ -112,6 +119,7 @@ def _version(principal: Principal, pool: Pool, found: Publication, sources: Coll
             "verdicts": found.sources,
             "left_out": sorted({*VerdictSource.values} - {*sources, VerdictSource.ADJUDICATED}),
             "judges": found.judges,
+            "models": found.models,
             "grades": found.changed,
             "waiting": found.waiting,
             "ungraded": found.ungraded,
