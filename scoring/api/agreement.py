@@ -62,7 +62,7 @@ class AgreementSerializer(serializers.Serializer[Any]):
 
 class GradeSerializer(serializers.Serializer[Any]):
     judge = serializers.CharField(source="judge.name")
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
     grade = serializers.IntegerField(allow_null=True, help_text="null: it cannot be judged")
 
 
