@@ -40,6 +40,7 @@ from scoring.services.publishing import BY_PEOPLE, pool_publish, publication_of
 from scoring.states import PoolState
 
 MOST_QUERIES: Final = 10_000
+COUNTABLE: Final = [one for one in VerdictSource.values if one != VerdictSource.ADJUDICATED]
 # What a field names, its table and what a person calls it.
 NAMED: Final[Mapping[str, tuple[Any, str]]] = {
     "run_set": (RunSet, "run set"),
@@ -66,8 +67,8 @@ class PoolCreateSerializer(StrictSerializer):
     base = StrictUUIDField(required=False, allow_null=True, help_text="Judgements whose pairs are left out")
     name = TextField(default="", max_length=200, help_text="Absent: what it was made of")
     scale = serializers.ListField(
-        child=TextField(max_length=GRADE_CHARACTERS), required=False, allow_null=True,
-        min_length=GRADES_NAMED[0], max_length=GRADES_NAMED[-1], help_text="Names of the grades 0, 1, …; absent: the base's",
+        child=TextField(max_length=GRADE_CHARACTERS), required=False, allow_null=True, min_length=GRADES_NAMED[0],
+        max_length=GRADES_NAMED[-1], help_text="Names of the grades 0, 1, …; absent: the base's",
     )  # fmt: skip
     relevant_from = StrictIntegerField(
         required=False, allow_null=True, min_value=1, max_value=5, help_text="The lowest grade that is relevant"
@@ -97,7 +98,7 @@ class VerdictSerializer(PairSerializer):
 
 class PublishSerializer(StrictSerializer):
     sources = serializers.ListField(
-        child=serializers.ChoiceField(choices=[one for one in VerdictSource.values if one != VerdictSource.ADJUDICATED]),
+        child=serializers.ChoiceField(choices=COUNTABLE),
         default=[str(one) for one in BY_PEOPLE], min_length=1,
         help_text="Whose verdicts count; adjudications always do",
     )  # fmt: skip

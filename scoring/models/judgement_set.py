@@ -44,6 +44,9 @@ class JudgementSet(UploadedSet):
         )
         indexes = (models.Index(fields=("team", "checksum"), name="judgement_set_checksum"),)
 
+    def __str__(self) -> str:
+        return f"{self.name}, version {self.version}" if self.version > 1 else self.name
+
 
 class Judgement(models.Model):
     judgement_set = models.ForeignKey(JudgementSet, on_delete=models.CASCADE, related_name="judgements", db_index=False)

@@ -15,6 +15,7 @@ from scoring.models import DocumentSet, JudgementSet, JudgingRule, Pool, PoolPai
 from scoring.models.judgement_set import GRADES_NAMED, default_scale
 from scoring.selectors.comparisons import is_ranked
 from scoring.selectors.pools import DEEPEST, pool_candidates
+from scoring.selectors.texts import texts_gone
 from scoring.services.transitions import transition
 from scoring.states import PoolState
 
@@ -27,7 +28,7 @@ MOST_STAGES: Final = 10
 def pool_sets(stages: Sequence[Stage], *, query_set: QuerySet | None, document_set: DocumentSet | None) -> Any:
     """The query set and the document set of a pool of ``stages``, or those given where there are no stages.
 
-    Raises AssayError 422 ``not_poolable`` for several of either, or none; 409 ``job_not_ended``.
+    Raises AssayError 422 ``not_poolable`` for several of either, or none; 409 ``job_not_ended`` or ``texts_deleted``.
     """
     if len(stages) > MOST_STAGES:
         raise _not_poolable(f"{len(stages)} rankings were given; give {MOST_STAGES} at most", "stages")
@@ -41,6 +42,9 @@ def pool_sets(stages: Sequence[Stage], *, query_set: QuerySet | None, document_s
         if len(found) != 1:
             names = ", ".join(sorted(f"'{one.name}'" for one in found)) or "none"
             raise _not_poolable(f"A pool has one {noun}; given: {names}", "stages")
+        if any(texts_gone(one) for one in found):
+            message = f"The texts of the {noun} are deleted, so that nobody could judge them; upload the file again."
+            raise AssayError("texts_deleted", message, status=409, param="stages")
     return queries.pop(), documents.pop()
 
 

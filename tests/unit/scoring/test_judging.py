@@ -73,8 +73,8 @@ def pool(principal: Principal, upload: Upload, base: Any) -> Pool:
 def _pool(principal: Principal, upload: Upload, **options: Any) -> Pool:
     documents = b"id,text\n" + b"".join(b"d%d,text %d\n" % (i, i) for i in range(7)) + b"d7,\n"
     return pool_create(
-        principal=principal, run_set=upload("runs", RUN), query_set=upload("queries", b"id,text\nq1,first\nq2,second\n"),
-        document_set=upload("documents", documents), k=options.pop("k", 8), **options,
+        principal=principal, run_set=upload("runs", RUN), document_set=upload("documents", documents),
+        query_set=upload("queries", b"id,text\nq1,first\nq2,second\n"), k=options.pop("k", 8), **options,
     )  # fmt: skip
 
 
