@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import path, register_converter
 
 from scoring.web import (
+    agreement,
     audit_log,
     columns,
     comparison_page,
@@ -71,6 +72,10 @@ urlpatterns = [
     path("pools/", pools.PoolListView.as_view(), name="pool_list"),
     path("pools/new/", pools.PoolNewView.as_view(), name="pool_new"),
     path("pools/<uuid:pk>/", pools.PoolDetailView.as_view(), name="pool_detail"),
+    path("pools/<uuid:pk>/agreement/", agreement.PoolAgreementView.as_view(), name="pool_agreement"),
+    path("pools/<uuid:pk>/conflicts/", agreement.PoolConflictsView.as_view(), name="pool_conflicts"),
+    path("pools/<uuid:pk>/adjudicate/", agreement.PoolAdjudicateView.as_view(), name="pool_adjudicate"),
+    path("pools/<uuid:pk>/model-judge/", agreement.PoolModelJudgeView.as_view(), name="pool_model_judge"),
     path("pools/<uuid:pk>/judge/", judging.JudgeView.as_view(), name="pool_judge"),
     path("pools/<uuid:pk>/bulk/", judging.BulkView.as_view(), name="pool_bulk"),
     *(
