@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -14,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.serializers import StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
+from assay.errors import AssayError
 from scoring.api.comparisons import ComparedSerializer, stages_named
 from scoring.api.judgements import SET as JUDGEMENT_SET
 from scoring.api.judgements import JudgementSetDetailSerializer
@@ -158,6 +158,10 @@ class ClaimedPairSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(source="document.text")
 
 
+class ClaimedSerializer(serializers.Serializer[Any]):
+    pairs = ClaimedPairSerializer(many=True)
+
+
 class GivenSerializer(serializers.Serializer[Any]):
     pair = serializers.IntegerField(source="pair_id")
     grade = serializers.IntegerField(allow_null=True)
@@ -248,7 +252,7 @@ class PoolViewSet(ResourceViewSet):
         answer=PoolDetailSerializer, example={**DETAIL, "state": "closed"}, errors=(*BODY, 404, 409),
     )  # fmt: skip
     def partial_update(self, request: Request, pk: str) -> Response:
-        state, pool = validated(PoolChangeSerializer, request)["state"], self.found()
+        pool, state = self.found(), validated(PoolChangeSerializer, request)["state"]
         (pool_close if state == PoolState.CLOSED else pool_open)(principal=self.principal, pool=pool)
         return Response(self._detail(pool))
 
@@ -264,14 +268,14 @@ class PoolViewSet(ResourceViewSet):
         description="They are yours for 15 minutes, and handed to nobody beyond the quorum. Pairs that you hold "
         "already come first. An empty list: nothing is left for you.",
         request=ClaimSerializer, request_example={"count": 1},
-        answer=ClaimedPairSerializer(many=True), example=[CLAIMED], errors=(*BODY, 404, 409),
+        answer=ClaimedSerializer, example={"pairs": [CLAIMED]}, errors=(*BODY, 404, 409),
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def claims(self, request: Request, pk: str) -> Response:
-        count, pool = validated(ClaimSerializer, request)["count"], self.found()
+        pool, count = self.found(), validated(ClaimSerializer, request)["count"]
         pairs = pairs_claim(principal=self.principal, pool=pool, count=count)
         shown: list[PairShown] = pairs_shown(pool, pairs)
-        return Response(ClaimedPairSerializer(shown, many=True).data)
+        return Response(ClaimedSerializer({"pairs": shown}).data)
 
     @operation(
         "Judge a pair, or change your verdict",
@@ -281,18 +285,20 @@ class PoolViewSet(ResourceViewSet):
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def verdicts(self, request: Request, pk: str) -> Response:
-        fields = validated(VerdictSerializer, request)
-        pair = self._pair(fields["pair"])
-        return Response(GivenSerializer(verdict_give(principal=self.principal, pair=pair, grade=fields["grade"])).data)
+        pool, fields = self.found(), validated(VerdictSerializer, request)
+        given = verdict_give(principal=self.principal, pair=pair_of(pool, fields["pair"]), grade=fields["grade"])
+        return Response(GivenSerializer(given).data)
 
     @operation(
         "Put a pair off: it comes again when nothing else is left",
-        request=PairSerializer, request_example={"pair": 7}, answer=None, status=204, errors=(*BODY, 404, 409),
+        request=PairSerializer, request_example={"pair": 7}, answer=PairSerializer, example={"pair": 7},
+        errors=(*BODY, 404, 409),
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def later(self, request: Request, pk: str) -> Response:
-        pair_put_off(principal=self.principal, pair=self._pair(validated(PairSerializer, request)["pair"]))
-        return Response(status=204)
+        pool, fields = self.found(), validated(PairSerializer, request)
+        pair_put_off(principal=self.principal, pair=pair_of(pool, fields["pair"]))
+        return Response(fields)
 
     @operation(
         "Take your latest verdict back",
@@ -313,12 +319,9 @@ class PoolViewSet(ResourceViewSet):
     )  # fmt: skip
     @action(detail=True, methods=["post"])
     def publish(self, request: Request, pk: str) -> Response:
-        fields = validated(PublishSerializer, request)
-        published = pool_publish(principal=self.principal, pool=self.found(), **fields)
+        pool, fields = self.found(), validated(PublishSerializer, request)
+        published = pool_publish(principal=self.principal, pool=pool, **fields)
         return Response(JudgementSetDetailSerializer(published).data, status=201)
-
-    def _pair(self, pk: int) -> PoolPair:
-        return get_object_or_404(PoolPair.objects.select_related("pool"), pk=pk, pool=self.found())
 
     def _detail(self, pool: Pool) -> dict[str, Any]:
         progress = pool_progress(pool, self.principal.user)
@@ -327,3 +330,12 @@ class PoolViewSet(ResourceViewSet):
             "publication": PublicationSerializer(publication_of(pool)).data,
         }
         return {**PoolSerializer(pool).data, **found}
+
+
+def pair_of(pool: Pool, pk: int) -> PoolPair:
+    """Raises AssayError 404 ``no_such_pair``."""
+    pair = PoolPair.objects.select_related("pool").filter(pool=pool, pk=pk).first()
+    if pair is None:
+        message = f"Pool '{pool.name}' has no pair {pk}; take one with POST …/claims."
+        raise AssayError("no_such_pair", message, status=404, param="pair")
+    return pair

@@ -144,8 +144,7 @@ def _version(principal: Principal, pool: Pool, found: Publication, sources: Coll
     published.counts = {"read": kept, "kept": kept, "bad": 0, "duplicate": 0, "empty": 0}
     published.state = SetState.READY
     published.save(update_fields=["counts", "state"])
-    reason = f"published from pool {pool.name}"[:200]
-    transition_record(published, SetState.RECEIVING, SetState.READY, actor=principal.label, reason=reason).save()
+    transition_record(published, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="published").save()
     return published
 
 

@@ -31,12 +31,15 @@ from scoring.models import (
     Job,
     JudgementSet,
     PlaygroundExample,
+    Pool,
+    PoolPair,
     QuerySet,
     RequestBatch,
     RunSet,
     ScoreRequest,
     ThresholdAdvice,
     Upload,
+    Verdict,
     Webhook,
     WebhookDelivery,
 )
@@ -45,6 +48,7 @@ from scoring.services.comparisons import comparison_create
 from scoring.services.explanations import Asked
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
+from scoring.services.pools import pool_create
 from scoring.services.request_batches import batch_create
 from scoring.services.thresholds import advice_save, thresholds_measure
 from scoring.services.webhook_deliveries import webhook_test
@@ -84,6 +88,8 @@ OWNED = {
     "comparisons/": "comparison",
     "api/v1/threshold-advice/": "advice",
     "threshold-advice/": "advice",
+    "api/v1/pools/": "pool",
+    "pools/": "pool",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -104,7 +110,7 @@ QUERY = {
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison, ThresholdAdvice),
+    *(Export, PlaygroundExample, Comparison, Pool, PoolPair, Verdict, ThresholdAdvice),
 )
 
 
@@ -179,6 +185,7 @@ def owned(analyst: User, team: Team) -> Owned:
         **sets,
         "comparison": comparison,
         "advice": advice,
+        "pool": pool_create(principal=principal_of_user(analyst), stages=[job.last_stage]),
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -273,14 +280,18 @@ NAMED = {
     ("post", "/api/v1/threshold-advice", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
+    *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
 }
+POOLED = ("run_set", "query_set", "document_set", "base")
 # Filters: a foreign id is like any other that no row of the team has.
 FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
     ("get", "/api/v1/comparisons", "job"),
+    ("get", "/api/v1/pools", "query_set"),
+    ("get", "/api/v1/judgements", "root"),
 }
-ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
+ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
 
 def uuid_fields(schema: dict[str, Any], before: str = "") -> Iterator[str]:
@@ -329,8 +340,11 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
         "/api/v1/comparisons": {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]},
         "/api/v1/threshold-advice": {**bodies["job"], "job": job},
     }
+    theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
     for method, path, field in NAMED:
-        body = whole.get(path, bodies[field]) if field == "judgement_set" else bodies[field]
+        body = whole.get(path, bodies.get(field, {})) if field == "judgement_set" else bodies.get(field, {})
+        if path == "/api/v1/pools" and field in theirs:
+            body = {"stages": [], field: theirs[field]}
         answer = getattr(client, method)(path.replace("{id}", job), body)
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]

@@ -10,7 +10,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from scoring.models import JudgementSet, Pool, Verdict, VerdictSource
+from scoring.models import Document, JudgementSet, Pool, PoolPair, Query, Verdict, VerdictSource
+from scoring.selectors.pools import PairShown
+from scoring.web.judging import terms_marked
 from tests.web.conftest import World, text_of
 from tests.web.test_pages import assert_clean
 
@@ -41,7 +43,7 @@ def test_a_pool_says_its_size_before_it_is_made(browser_client: Client, world: W
     fields = {"stages": [world.job.last_stage.pk], "k": 3, "quorum": 1}
     size = browser_client.post(_new(world), fields, headers={**FRAGMENT, "HX-Target": "size"})
     assert "<strong>4</strong> pairs" in text_of(size) and "<html" not in size.content.decode()
-    assert "<strong>2</strong> pairs" in text_of(browser_client.get(_new(world, query="q1")))
+    assert "<strong>2</strong> pairs" in text_of(browser_client.get(_new(world, query="q1", base="")))
     refused = browser_client.post(_new(world), {**fields, "scale": "only one"})
     assert refused.status_code == 422 and "give 2 to 6 names" in text_of(refused)
     assert not Pool.objects.exists()
@@ -78,7 +80,11 @@ def test_with_scripts_the_next_pair_comes_as_a_fragment(browser_client: Client, 
     refused = browser_client.post(judge, {"do": "5", "pair": _pair(answer)}, headers=FRAGMENT)
     assert "The grade is 5; give 0 to 3" in text_of(refused)
     assert browser_client.post(judge, {"do": "x", "pair": first}).status_code == 404
-    assert "<mark>" in browser_client.get(f"{judge}?terms").content.decode()
+
+
+def test_the_words_of_the_query_are_marked_and_all_else_is_escaped() -> None:
+    shown = PairShown(PoolPair(), Query(text="a <b> Tick?"), Document(text="<b>tick</b> ticks & TICK"))
+    assert terms_marked(shown) == "&lt;b&gt;<mark>tick</mark>&lt;/b&gt; ticks &amp; <mark>TICK</mark>"
 
 
 def test_many_are_judged_on_one_page(browser_client: Client, pool: Pool) -> None:

@@ -163,7 +163,7 @@ def test_queries_and_judgements(upload: Upload) -> None:
     assert Judgement.objects.get(judgement_set=beir).grade == 3
     with pytest.raises(AssayError) as refused:
         upload("judgements", b"q1 0 d1 2\nq1 0 d1 1\n")
-    assert "line 2 repeats 'q1' and 'd1'" in refused.value.message
+    assert "line 1 the pair has the grades 2, 1" in refused.value.message
     with pytest.raises(AssayError, match=r"the grade is '1\.5'"):
         upload("judgements", b"query_id,document_id,grade\nq,d,1.5\n")
 
