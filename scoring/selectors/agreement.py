@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
+from django.db.models import F
 from django.db.models import QuerySet as Rows
 
 from scoring.agreement import JudgesAgreement, Ratings, SetAgreement, judges_agreement, set_agreement, spreads
@@ -165,7 +166,7 @@ def conflicts_shown(pool: Pool, pairs: Sequence[int]) -> list[Conflict]:
     rows = PoolPair.objects.filter(pool=pool).in_bulk(list(pairs))
     given: dict[int, list[Verdict]] = {pair: [] for pair in pairs}
     verdicts = Verdict.objects.filter(pair__in=pairs).select_related("judge")
-    for verdict in verdicts.order_by("judge__model_id", "judge__name"):
+    for verdict in verdicts.order_by(F("judge__model_id").asc(nulls_first=True), "judge__name"):
         given[verdict.pair_id].append(verdict)
     return [_conflict(rows[pair], given[pair]) for pair in pairs]
 
@@ -179,4 +180,4 @@ def _conflict(pair: PoolPair, verdicts: Sequence[Verdict]) -> Conflict:
 def judged_by(judgement_set: JudgementSet) -> list[str]:
     """Names of the models whose verdicts are in this version, or in one that it was made of: a model must not be
     measured by them without saying so."""
-    return sorted(judgement_set.provenance.get("models", []))
+    return judgement_set.judging_models
