@@ -20,7 +20,7 @@ from audit.services import audit_record
 from scoring.export.tables import csv_table
 from scoring.ingest.conflicts import ConflictRule
 from scoring.ingest.formats import SNIFF_BYTES, Format, sniff, text_encoding
-from scoring.ingest.judged_rows import NO_CHECKS, ImportChecks, ImportReport, Source, items_kept, rows_judged, scale_of
+from scoring.ingest.items import NO_CHECKS, ImportChecks, ImportReport, Source, items_kept, rows_judged, scale_of
 from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
 from scoring.ingest.known_ids import IdCheck
 from scoring.ingest.lengths import TextLengths

@@ -112,7 +112,8 @@ class BulkView(PrincipalMixin):
 
     def post(self, request: HttpRequest, pk: Any) -> HttpResponse:
         pool, saved, refusals = pool_or_404(self), 0, list[str]()
-        for field, value in request.POST.items():
+        for field in request.POST:
+            value = request.POST.get(field, "")
             if not field.startswith("grade-") or value == "":
                 continue
             pair = pair_or_404(pool, field.removeprefix("grade-"))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
@@ -280,6 +281,7 @@ NAMED = {
     ("post", "/api/v1/threshold-advice", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
+    *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
     *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
 }
 POOLED = ("run_set", "query_set", "document_set", "base")
@@ -345,7 +347,12 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
         body = whole.get(path, bodies.get(field, {})) if field == "judgement_set" else bodies.get(field, {})
         if path == "/api/v1/pools" and field in theirs:
             body = {"stages": [], field: theirs[field]}
-        answer = getattr(client, method)(path.replace("{id}", job), body)
+        if path == "/api/v1/judgements":
+            body = {"file": SimpleUploadedFile("q.txt", b"q1 0 d1 1\n"), field: theirs[field]}
+        form = "multipart" if "file" in body else "json"
+        answer = getattr(client, method)(
+            path.replace("{id}", job), body, **({} if method == "get" else {"format": form})
+        )
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
         assert (error["code"], re.sub(r"\[\d+\]", "", error["param"])) == ("not_found", field)
