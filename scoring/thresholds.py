@@ -19,6 +19,7 @@ RESAMPLES: Final = 1_000
 SEED: Final = 20_071
 FEWEST_QUERIES: Final = 10  # for intervals by query
 MOST_CUT_OFFS: Final = 100
+DRAWS_AT_ONCE: Final = 5_000_000  # of queries, so that many queries take no memory that shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +74,18 @@ def best(cut_offs: Sequence[CutOff]) -> CutOff:
 
 
 def cut_offs(judged: JudgedScores, scores: Sequence[float]) -> list[CutOff]:
-    """One per score of ``scores``. There must be a relevant pair.
+    """One per score of ``scores``, which ascend. There must be a relevant pair.
 
     An interval is the wider one, end by end, of Wilson's over pairs and the percentiles of ``RESAMPLES`` resamples of
     whole queries (fixed seed): Wilson's knows how few pairs there are, the other that those of one query are alike.
     With fewer than ``FEWEST_QUERIES`` queries it is Wilson's alone.
     """
-    _, query = np.unique(judged.queries, return_inverse=True)
-    over = judged.scores[:, None] >= np.array(scores)[None]  # [n, C]
-    above = _by_query(query, over)  # [Q, C]
-    found = _by_query(query, over & judged.relevant[:, None])
-    relevant = _by_query(query, judged.relevant[:, None])  # [Q, 1]
-    sides = (found, above), (found, relevant + 0 * above), (found, above + relevant - found)
+    names, query = np.unique(judged.queries, return_inverse=True)
+    reached = np.searchsorted(np.array(scores), judged.scores, side="right")  # how many cut-offs, [n]
+    above = _by_query(query, reached, shape=(len(names), len(scores)))
+    found = _by_query(query[judged.relevant], reached[judged.relevant], shape=above.shape)
+    relevant = np.bincount(query[judged.relevant], minlength=len(names))[:, None].repeat(len(scores), axis=1)
+    sides = (found, above), (found, relevant), (found, above + relevant - found)
     estimates = zip(*(_shares(part, whole) for part, whole in sides), strict=True)
     return [
         CutOff(score, int(above[:, c].sum()), int(found[:, c].sum()), precision, _there(recall), _f1(_there(overlap)))
@@ -100,37 +101,43 @@ def wilson(part: int, whole: int) -> tuple[float, float]:
     return max((centre - half) / (1 + Z**2 / whole), 0.0), min((centre + half) / (1 + Z**2 / whole), 1.0)
 
 
-def _by_query(query: Any, flags: Any) -> Any:
-    """Counts int64 [Q, C] of bool [n, C]."""
-    counts = np.zeros((int(query.max()) + 1, flags.shape[1]), np.int64)
-    np.add.at(counts, query, flags)
-    return counts
+def _by_query(query: Any, reached: Any, *, shape: tuple[int, int]) -> Any:
+    """Pairs int64 [Q, C] of each query, ``query`` [n], that reach each cut-off, of which ``reached`` [n] are the first
+    ones."""
+    width = shape[1] + 1
+    counts = np.bincount(query * width + reached, minlength=shape[0] * width).reshape(shape[0], width)
+    return counts[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
 
 
 def _shares(part: Any, whole: Any) -> list[Estimate | None]:
     """Of each column of int64 [Q, C]."""
-    draws = _draws(len(part))
-    with np.errstate(invalid="ignore"):  # a resample without any such pair says nothing
-        resampled = (draws @ part) / (draws @ whole)  # [B, C]
+    resampled = _resampled(part, whole)
     found: list[Estimate | None] = []
     for column, (p, w) in enumerate(zip(part.sum(axis=0).tolist(), whole.sum(axis=0).tolist(), strict=True)):
         if not w:
             found.append(None)
             continue
         low, high = wilson(p, w)
-        if draws.size:
+        if len(resampled):
             ends = np.nanpercentile(resampled[:, column], (2.5, 97.5))
             low, high = min(low, float(ends[0])), max(high, float(ends[1]))
         found.append(Estimate(p / w, low, high))
     return found
 
 
-def _draws(queries: int) -> Any:
-    """How often each query is in each resample, float32 [B, Q]: no row at all for few queries."""
+def _resampled(part: Any, whole: Any) -> Any:
+    """The same shares in each resample, float64 [B, C], NaN where one has no such pair; no row for few queries."""
+    queries = len(part)
     if queries < FEWEST_QUERIES:
-        return np.empty((0, queries), np.float32)
+        return np.empty((0, part.shape[1]))
     generator = np.random.default_rng(SEED)
-    return generator.multinomial(queries, np.full(queries, 1 / queries), RESAMPLES).astype(np.float32)
+    blocks = []
+    for start in range(0, RESAMPLES, step := max(DRAWS_AT_ONCE // queries, 1)):
+        size = min(step, RESAMPLES - start)
+        draws = generator.multinomial(queries, np.full(queries, 1 / queries), size).astype(np.float64)  # [b, Q]
+        with np.errstate(invalid="ignore"):
+            blocks.append((draws @ part) / (draws @ whole))
+    return np.concatenate(blocks)
 
 
 def _there(estimate: Estimate | None) -> Estimate:

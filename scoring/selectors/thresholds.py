@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Prefetch, QuerySet, Sum
 
 from accounts.models import Team
 from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.models import Judgement, JudgementSet, QueryResult, ScoringModel, Stage, ThresholdAdvice
+from scoring.models import Document, Judgement, JudgementSet, QueryResult, ScoringModel, Stage, ThresholdAdvice
 from scoring.ranking import number
-from scoring.selectors.evaluation import EVALUATED, document_names
+from scoring.selectors.evaluation import EVALUATED
 from scoring.selectors.jobs import Ranking
 from scoring.thresholds import JudgedScores
+
+MOST_JUDGED: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,17 @@ class JudgedStage:
 
 def judged_stage(stage: Stage, judgements: JudgementSet, *, relevant_from: int) -> JudgedStage:
     """Raises AssayError 409 ``stage_without_model`` and ``job_not_ended``, 422 ``judgements_do_not_match`` without a
-    judged pair, and ``nothing_to_separate`` where all or none are relevant."""
+    judged pair, ``too_many_pairs``, and ``nothing_to_separate`` where all or none are relevant."""
     _check(stage)
     grades = _grades(stage, judgements)
-    names = document_names(stage.job)
+    places = _places(stage, {document for own in grades.values() for document in own})
     found: list[tuple[float, bool, int]] = []
-    ranked, relevant = 0, sum(grade >= relevant_from for own in grades.values() for grade in own.values())
-    results = QueryResult.objects.filter(stage=stage, scored__gt=0).select_related("query")
-    for result in results.iterator(chunk_size=50):
-        ranked += result.scored
-        if own := grades.get(result.query.external_id):
-            found += _judged(result, own, names, relevant_from)
+    relevant = sum(grade >= relevant_from for own in grades.values() for grade in own.values())
+    results = QueryResult.objects.filter(stage=stage, scored__gt=0)
+    ranked = results.aggregate(ranked=Sum("scored", default=0))["ranked"]
+    for result in results.filter(query__external_id__in=list(grades)).select_related("query").iterator(chunk_size=50):
+        own = {places[name]: grade for name, grade in grades[result.query.external_id].items() if name in places}
+        found += _judged(result, own, relevant_from)
     if not found:
         raise AssayError(
             "judgements_do_not_match",
@@ -81,23 +84,32 @@ def _grades(stage: Stage, judgements: JudgementSet) -> dict[str, dict[str, int]]
     queries = set(stage.job.query_set.queries.values_list("external_id", flat=True))
     grades: dict[str, dict[str, int]] = {}
     rows = Judgement.objects.filter(judgement_set=judgements, grade__gte=0)
+    count = 0
     for query, document, grade in rows.values_list("query_id", "document_id", "grade").iterator():
         if query in queries:
             grades.setdefault(query, {})[document] = grade
+            count += 1
+    if count > MOST_JUDGED:
+        message = f"{count:,} pairs of these queries are judged; cut-offs are measured on {MOST_JUDGED:,} at most."
+        raise AssayError("too_many_pairs", message, status=422, param="judgement_set")
     return grades
 
 
-def _judged(
-    result: QueryResult, grades: dict[str, int], names: list[str], relevant_from: int
-) -> list[tuple[float, bool, int]]:
-    """(score as the API tells it, relevant, query position) of the judged documents with a score."""
+def _places(stage: Stage, names: Collection[str]) -> dict[str, int]:
+    """Position by id of those of ``names`` that the job's document set has."""
+    documents = Document.objects.filter(document_set=stage.job.document_set_id, external_id__in=names)
+    return dict(documents.values_list("external_id", "position"))
+
+
+def _judged(result: QueryResult, grades: dict[int, int], relevant_from: int) -> list[tuple[float, bool, int]]:
+    """(score as the API tells it, relevant, query position) of the documents with a score and a grade; ``grades`` by
+    position."""
     ranking = Ranking.of(result)
     rows = []
-    for place, position in enumerate(ranking.positions.tolist()):
-        grade = grades.get(names[position])
-        if grade is None or (score := number(ranking.block.activated[place])) is None:
-            continue
-        rows.append((score, grade >= relevant_from, result.query_position))
+    for place in np.flatnonzero(np.isin(ranking.positions, list(grades))).tolist():
+        if (score := number(ranking.block.activated[place])) is not None:
+            relevant = grades[int(ranking.positions[place])] >= relevant_from
+            rows.append((score, relevant, result.query_position))
     return rows
 
 
