@@ -162,8 +162,10 @@ def _pairs_as_run(principal: Principal, pool: Pool, model: ScoringModel) -> RunS
     run.counts = {"read": kept, "kept": kept, "bad": 0, "duplicate": 0, "empty": 0}
     run.state = SetState.READY
     run.save(update_fields=["counts", "state"])
-    reason = f"the pairs of pool {pool.name}"[:200]
-    transition_record(run, SetState.RECEIVING, SetState.READY, actor=principal.label, reason=reason).save()
+    detail = {"pool": str(pool.pk)}
+    transition_record(
+        run, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="pairs of a pool", detail=detail
+    ).save()
     return run
 
 
