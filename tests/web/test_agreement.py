@@ -37,6 +37,7 @@ def pool(analyst: User) -> Pool:
         run_set=factories.imported(analyst, "runs", run, name="Run", file_name="x.run"),
         query_set=factories.imported(analyst, "queries", "id\ttext\nq1\tkettle\n", name="Q", file_name="q.tsv"),
         document_set=factories.imported(analyst, "documents", documents, name="D", file_name="d.csv"),
+        name="The first documents of every ranking that we have, judged by two people at the least",
         k=PAIRS,
         quorum=2,
     )
