@@ -90,7 +90,7 @@ class Loader:
             **NO_FAILURE,
             "loaded_at": Now(),
             "reloaded": placement.reload_requested,
-            **self._measured(placement, max(info.measured_bytes, info.weight_bytes)),
+            **self._measured(placement, info.measured_bytes),
             **observed(held),
         }
         self._move(placement, PlacementState.READY, reason="ready", **facts)

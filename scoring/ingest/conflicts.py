@@ -47,4 +47,4 @@ def grades_of(graded: Iterable[tuple[Pair, int]], pairs: set[Pair]) -> dict[Pair
 
 def conflict_told(grades: Sequence[int]) -> str:
     listed = ", ".join(map(str, grades[:SHOWN])) + (", …" if len(grades) > SHOWN else "")
-    return f"the pair has the grades {listed}; say which one counts, by 'conflicts', or mend the file"
+    return f"the pair has the grades {listed}; choose what becomes of such pairs, or mend the file"

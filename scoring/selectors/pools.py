@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import pairwise
 from statistics import median
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, IntegerField, OuterRef, Q, Subquery
 from django.db.models import QuerySet as Rows
 from django.db.models.functions import Coalesce, Now
 
@@ -57,19 +57,21 @@ class JudgeProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolProgress:
-    """``done``: pairs with as many verdicts as the pool wants, or adjudicated. ``mine``: pairs that the asking person
-    has judged; ``left``: that may still be handed to them."""
+class JudgingProgress:
+    """``done``: pairs with as many verdicts as the pool wants, or adjudicated. ``mine``: that the asking person has
+    judged."""
 
     pairs: int
     done: int
     mine: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProgress(JudgingProgress):
+    """``left``: pairs that may still be handed to the asking person."""
+
     left: int
     judges: list[JudgeProgress]
-
-    @property
-    def percent(self) -> float:
-        return 100.0 * self.done / self.pairs if self.pairs else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +168,6 @@ def judging_pace(user: User | None) -> float:
     return max(median(seconds), 1.0) if len(seconds) >= PACE_LEAST else USUAL_SECONDS
 
 
-def pairs_counted(pool: Pool) -> Rows[PoolPair]:
-    """The pairs with ``given``: verdicts that count towards the quorum."""
-    blind = Count("verdicts", filter=Q(verdicts__source=VerdictSource.BLIND))
-    return PoolPair.objects.filter(pool=pool).annotate(given=blind)
-
-
 def judged_by(user: User | None) -> Exists:
     return Exists(Verdict.objects.filter(pair=OuterRef("pk"), judge__user=user, source=VerdictSource.BLIND))
 
@@ -190,19 +186,28 @@ def _count(rows: Rows[Any]) -> Coalesce:
     return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 
+def judging_progress(pool: Pool, user: User | None) -> JudgingProgress:
+    """Counted from verdicts, since it is read after each one."""
+    verdicts = Verdict.objects.filter(pair__pool=pool).order_by()
+    blind = verdicts.filter(source=VerdictSource.BLIND)
+    full = blind.values("pair").annotate(count=Count("pk")).filter(count__gte=pool.quorum).values("pair")
+    ruled = verdicts.filter(source=VerdictSource.ADJUDICATED).values("pair")
+    return JudgingProgress(
+        pairs=pool.pairs.count(),
+        done=full.union(ruled).count(),
+        mine=blind.filter(judge__user=user).count() if user else 0,
+    )
+
+
 def pool_progress(pool: Pool, user: User | None) -> PoolProgress:
-    adjudicated = Exists(Verdict.objects.filter(pair=OuterRef("pk"), source=VerdictSource.ADJUDICATED))
-    pairs = pairs_counted(pool)
     judges = Judge.objects.filter(pool=pool).annotate(
         graded=Count("verdicts", filter=Q(verdicts__grade__isnull=False)),
         cannot=Count("verdicts", filter=Q(verdicts__grade=None)),
     )
     return PoolProgress(
-        pairs=pairs.count(),
-        done=pairs.filter(Q(given__gte=pool.quorum) | Q(adjudicated)).count(),
-        mine=PoolPair.objects.filter(judged_by(user), pool=pool).count() if user else 0,
+        **asdict(judging_progress(pool, user)),
         left=pairs_open(pool, user).count() if user else 0,
-        judges=[JudgeProgress(judge, judge.graded, judge.cannot) for judge in judges.order_by(F("graded").desc())],
+        judges=[JudgeProgress(judge, judge.graded, judge.cannot) for judge in judges.order_by("-graded", "pk")],
     )
 
 

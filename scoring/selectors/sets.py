@@ -64,11 +64,11 @@ def _documents_with(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
 def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:
     """The newest first. Of judgements those that say so; of other sets the team's of this name, as each upload under
     the same name is a version of it."""
-    model = type(uploaded)
-    sets = model._default_manager.filter(team_id=uploaded.team_id, state=SetState.READY)
     if isinstance(uploaded, JudgementSet):
-        return list(sets.filter(root=uploaded.root).order_by("-version")[:VERSIONS_SHOWN])
-    same = sets.filter(name=uploaded.name)
+        versions = JudgementSet.objects.filter(root=uploaded.root, state=SetState.READY)
+        return list(versions.order_by("-version")[:VERSIONS_SHOWN])
+    model = type(uploaded)
+    same = model._default_manager.filter(team_id=uploaded.team_id, name=uploaded.name, state=SetState.READY)
     return list(same.only("name", "created_at", "counts").order_by("-created_at")[:VERSIONS_SHOWN])
 
 

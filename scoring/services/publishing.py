@@ -25,7 +25,8 @@ JUDGED: Final = "judged"  # as the format of a set that came from no file
 @dataclass(frozen=True, slots=True)
 class Publication:
     """What publishing would give. ``changed``: grades that the newest version has not, or has otherwise; ``waiting``:
-    pairs with some verdicts, but fewer than the quorum; ``ungraded``: pairs of which the verdicts give no grade."""
+    pairs with some verdicts, but fewer than the quorum; ``ungraded``: pairs of which the verdicts give no grade.
+    ``models``: whose grades are in the version, of earlier ones too."""
 
     version: int
     newest: JudgementSet | None
@@ -40,40 +41,40 @@ class Publication:
 
 def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publication:
     """Verdicts of ``sources`` combined by the pool's rule; adjudications always count, and decide."""
-    counted = {*sources, VerdictSource.ADJUDICATED}
-    verdicts: dict[Pair, list[Verdict]] = {}
-    rows = Verdict.objects.filter(pair__pool=pool, source__in=counted).select_related("judge__model", "pair")
-    for verdict in rows.order_by("pk"):
-        verdicts.setdefault((verdict.pair.query_id, verdict.pair.document_id), []).append(verdict)
-    grades: dict[Pair, int] = {}
-    waiting = ungraded = 0
-    for pair, given in verdicts.items():
-        ruling = next((one for one in given if one.source == VerdictSource.ADJUDICATED), None)
-        if ruling is None and len(given) < pool.quorum:
-            waiting += 1
-            continue
-        own = [one.grade for one in given if one.grade is not None and one is not ruling]
-        grade = grade_combined(JudgingRule(pool.rule), own, adjudicated=ruling.grade if ruling else None)
-        if grade is None:
-            ungraded += 1
-        else:
-            grades[pair] = grade
     newest = _newest(pool)
+    verdicts = Verdict.objects.filter(pair__pool=pool, source__in={*sources, VerdictSource.ADJUDICATED})
+    rows = verdicts.order_by("pk").values_list(
+        "pair__query_id", "pair__document_id", "source", "grade", "judge__name", "judge__model__name"
+    )
+    given: dict[Pair, list[int | None]] = {}
+    rulings: dict[Pair, int | None] = {}
+    judges, counted = Counter[str](), Counter[str]()
+    models = set(newest.provenance.get("models", ())) if newest else set()
+    for query_id, document_id, source, grade, judge, model in rows:
+        models |= {model} if model else set()
+        judges[judge] += 1
+        counted[source] += 1
+        if source == VerdictSource.ADJUDICATED:
+            rulings[query_id, document_id] = grade
+        else:
+            given.setdefault((query_id, document_id), []).append(grade)
+    waiting = {pair for pair, own in given.items() if len(own) < pool.quorum} - rulings.keys()
+    grades: dict[Pair, int] = {}
+    for pair in (given.keys() | rulings.keys()) - waiting:
+        known = [grade for grade in given.get(pair, ()) if grade is not None]
+        combined = rulings[pair] if pair in rulings else grade_combined(JudgingRule(pool.rule), known)
+        if combined is not None:
+            grades[pair] = combined
     return Publication(
         version=newest.version + 1 if newest else 1,
         newest=newest,
         grades=grades,
         changed=len(grades.items() - _known(newest, grades).items()),
-        waiting=waiting,
-        ungraded=ungraded,
-        models=sorted(
-            {
-                *(newest.provenance.get("models", []) if newest else ()),
-                *(one.judge.model.name for given in verdicts.values() for one in given if one.judge.model),
-            }
-        ),
-        judges=dict(Counter(one.judge.name for given in verdicts.values() for one in given)),
-        sources=dict(Counter(one.source for given in verdicts.values() for one in given)),
+        waiting=len(waiting),
+        ungraded=len((given.keys() | rulings.keys()) - waiting - grades.keys()),
+        judges=dict(judges),
+        models=sorted(models),
+        sources=dict(counted),
     )
 
 
@@ -133,7 +134,7 @@ def _version(principal: Principal, pool: Pool, found: Publication, sources: Coll
             Judgement(
                 judgement_set=published, position=start + place, query_id=pair[0], document_id=pair[1], grade=grade
             )
-            for place, (pair, grade) in enumerate(found.grades.items())
+            for place, (pair, grade) in enumerate(sorted(found.grades.items()))
         ),
         batch_size=2_000,
         update_conflicts=True,

@@ -16,7 +16,7 @@ from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.models import Pool, PoolPair
-from scoring.selectors.pools import PairShown, pairs_shown, pool_progress
+from scoring.selectors.pools import PairShown, judging_progress, pairs_shown
 from scoring.services.judging import (
     MOST_CLAIMED,
     pair_put_off,
@@ -78,7 +78,7 @@ class JudgeView(PrincipalMixin):
             "pool": pool,
             "shown": shown,
             "text": terms_marked(shown) if shown and "terms" in self.request.GET else None,
-            "progress": pool_progress(pool, user),
+            "progress": judging_progress(pool, user),
             "scale": list(enumerate(pool.scale)),
             "said": said,
             "refusal": refusal,
@@ -103,7 +103,7 @@ class BulkView(PrincipalMixin):
         context = {
             "pool": pool,
             "rows": rows,
-            "progress": pool_progress(pool, self.principal.user),
+            "progress": judging_progress(pool, self.principal.user),
             "scale": list(enumerate(pool.scale)),
             "refusal": refusal,
             "view": self,

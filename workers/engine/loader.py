@@ -77,5 +77,6 @@ class Loader:
             raise
         finally:
             candidate.dismiss()
-        task.info = replace(task.info, measured_bytes=meter.note())
+        # A process that had memory free elsewhere grows by less than it holds now.
+        task.info = replace(task.info, measured_bytes=max(meter.note(), info.weight_bytes))
         return task

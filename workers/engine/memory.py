@@ -30,6 +30,7 @@ class MemoryMeter:
     process's resident memory had grown whenever ``note`` was called."""
 
     def __init__(self, device: torch.device) -> None:
+        gc.collect()  # else what was left by others is given back meanwhile and counts against it
         _trim_heap()  # else what it takes would fill free blocks and not show
         self._device = device
         self._most = 0
