@@ -13,7 +13,7 @@ from accounts.models import Team
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import Document, Judgement, JudgementSet, QueryResult, ScoringModel, Stage, ThresholdAdvice
-from scoring.ranking import number
+from scoring.ranking import decimals
 from scoring.selectors.evaluation import EVALUATED
 from scoring.selectors.jobs import Ranking
 from scoring.thresholds import JudgedScores
@@ -105,12 +105,13 @@ def _judged(result: QueryResult, grades: dict[int, int], relevant_from: int) -> 
     """(score as the API tells it, relevant, query position) of the documents with a score and a grade; ``grades`` by
     position."""
     ranking = Ranking.of(result)
-    rows = []
-    for place in np.flatnonzero(np.isin(ranking.positions, list(grades))).tolist():
-        if (score := number(ranking.block.activated[place])) is not None:
-            relevant = grades[int(ranking.positions[place])] >= relevant_from
-            rows.append((score, relevant, result.query_position))
-    return rows
+    graded = np.isin(ranking.positions, list(grades))
+    told = zip(ranking.positions[graded].tolist(), decimals(ranking.block.activated[graded]), strict=True)
+    return [
+        (score, grades[position] >= relevant_from, result.query_position)
+        for position, score in told
+        if score is not None
+    ]
 
 
 def advice_of(principal: Principal) -> QuerySet[ThresholdAdvice]:

@@ -31,7 +31,7 @@ from scoring.models import (
     VerdictSource,
 )
 from scoring.models.scoring_model import ModelKind
-from scoring.ranking import number
+from scoring.ranking import decimals
 from scoring.selectors.evaluation import document_names
 from scoring.selectors.jobs import Ranking
 from scoring.services.jobs import job_submit
@@ -140,8 +140,8 @@ def _scores(judging: ModelJudging) -> Iterator[tuple[str, str, float]]:
     results = QueryResult.objects.filter(stage=judging.job.last_stage).select_related("query")
     for result in results.iterator(chunk_size=50):
         ranking = Ranking.of(result)
-        for position, told in zip(ranking.positions.tolist(), ranking.block.activated, strict=True):
-            if (score := number(told)) is not None:
+        for position, score in zip(ranking.positions.tolist(), decimals(ranking.block.activated), strict=True):
+            if score is not None:
                 yield result.query.external_id, names[position], score
 
 
