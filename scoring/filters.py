@@ -171,6 +171,10 @@ class ModelFilter(CreatedFilter):
     kind = filters.ChoiceFilter(choices=ModelKind.choices, label="Kind")
 
 
+class ThresholdAdviceFilter(CreatedFilter):
+    model = filters.CharFilter("model__name", label="Name of the model")
+
+
 class ScoreRequestFilter(CreatedFilter):
     model = filters.CharFilter("model_name", label="Name of the model")
     endpoint = filters.CharFilter(label="Endpoint, such as /v1/rerank")

@@ -14,6 +14,7 @@ from django.template.defaultfilters import filesizeformat
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.uploads import UnnamedUploadedFile
+from scoring.models import JudgementSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.states import SetState
 

@@ -30,7 +30,7 @@ def scope_of(method: str, path: str) -> str:
     of_jobs = (
         "/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs",
         "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings", "/api/v1/pools",
-        "/api/v1/evaluations",
+        "/api/v1/evaluations", "/api/v1/threshold-advice",
     )  # fmt: skip
     return "jobs" if path.startswith(of_jobs) else "score"
 
@@ -116,6 +116,8 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
             query = {"format": "wide"}
         if path.endswith("evaluation"):
             query = {"judgement_set": rows["/api/v1/judgements"]}
+        if path.endswith("thresholds"):
+            query = {"judgement_set": rows["/api/v1/judgements"], "relevant_from": "2"}
         if path.endswith("rank"):
             query = {"query": "kettles"}
         if path.startswith("/api/v1/jobs") and path.endswith("explanation"):

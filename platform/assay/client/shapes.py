@@ -95,6 +95,7 @@ class ModelCard(TypedDict):
     is_default: bool
     state: str
     limits: dict[str, int]
+    threshold_advice: dict[str, Any] | None
 
 
 class Model(TypedDict):
@@ -111,6 +112,7 @@ class Model(TypedDict):
     self_test_report: dict[str, Any] | None
     facts: dict[str, Any]
     placements: list[dict[str, Any]]
+    threshold_advice: dict[str, Any] | None
 
 
 class Counts(TypedDict):
