@@ -10,11 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0003_quota_limits'),
-<<<<<<<< HEAD:scoring/migrations/0029_evaluations.py
         ('scoring', '0028_comparison_statistics'),
-========
-        ('scoring', '0027_model_concurrency'),
->>>>>>>> s7eval:scoring/migrations/0028_evaluations.py
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

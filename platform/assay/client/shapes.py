@@ -233,6 +233,7 @@ class Comparison(TypedDict):
     correction: str
     stages: list[dict[str, Any]]
     created_at: str
+    newer_judgement_set: str | None
     n: int | None
     queries: int
     remarks: list[dict[str, str]]
