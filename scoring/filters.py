@@ -86,6 +86,12 @@ class ComparisonFilter(CreatedFilter):
     job = filters.UUIDFilter("compared__stage__job", distinct=True, label="Id of a job in it")
 
 
+class PoolFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.ChoiceFilter(choices=PoolState.choices, label="State")
+    query_set = filters.UUIDFilter(label="Id of its query set")
+
+
 class EvaluationFilter(CreatedFilter):
     job = filters.UUIDFilter("stage__job", label="Id of the job")
     stage = WholeNumberFilter("stage__index", label="Index of the stage in its job")
@@ -97,12 +103,6 @@ class EvaluationFilter(CreatedFilter):
 
     def by_measure(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(measures__contains=[value])
-
-
-class PoolFilter(CreatedFilter):
-    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
-    state = filters.ChoiceFilter(choices=PoolState.choices, label="State")
-    query_set = filters.UUIDFilter(label="Id of its query set")
 
 
 class JobEventFilter(filters.FilterSet):
@@ -169,6 +169,10 @@ class ModelFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=ModelState.choices, label="State")
     kind = filters.ChoiceFilter(choices=ModelKind.choices, label="Kind")
+
+
+class ThresholdAdviceFilter(CreatedFilter):
+    model = filters.CharFilter("model__name", label="Name of the model")
 
 
 class ScoreRequestFilter(CreatedFilter):

@@ -26,6 +26,7 @@ from scoring.services.finalize import jobs_advance
 from scoring.services.history import samples_take
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
+from scoring.services.model_judges import model_judgings_store
 from scoring.services.placements import placements_reconcile
 from scoring.services.queues import queues_sweep
 from scoring.services.registry import self_tests_reclaim
@@ -90,6 +91,7 @@ class Reconciler:
         jobs_stop_finish()
         stages_fit_chunks()
         jobs_advance()
+        model_judgings_store()
         queues_sweep()
         retention_apply()
         exports_reclaim()

@@ -36,7 +36,7 @@ from scoring.filters import ComparisonFilter
 from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
 from scoring.selectors.comparison_statistics import CORRECTION, MeasureRow, coverage_remarks
-from scoring.selectors.comparisons import comparisons_of, similarities, stages_compared
+from scoring.selectors.comparisons import comparisons_of, judgements_newer, similarities, stages_compared
 from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.selectors.jobs import job_stage, jobs_of
 from scoring.services.comparisons import (
@@ -46,6 +46,7 @@ from scoring.services.comparisons import (
     comparison_create,
     comparison_delete,
     comparison_measures,
+    comparison_recompute,
     comparison_set_baseline,
 )
 from scoring.services.stage_plan import MAX_STAGES
@@ -156,6 +157,9 @@ class ComparisonDetailSerializer(ComparisonSerializer):
     depth = serializers.IntegerField(allow_null=True, help_text="Ranks compared; null while a job is ranked anew")
     remarks = RemarkSerializer(many=True)
     similarities = SimilaritySerializer(many=True, help_text="The baseline with each of the others")
+    newer_judgement_set = serializers.UUIDField(
+        allow_null=True, help_text="A version of the judgements that came later: the comparison is stale"
+    )
     n = serializers.IntegerField(allow_null=True, help_text="Queries that the primary measure is over")
     queries = serializers.IntegerField(help_text="Queries in the set")
     measures = serializers.ListField(child=MeasureSerializer(many=True), help_text="By stage; empty without judgements")
@@ -164,12 +168,13 @@ class ComparisonDetailSerializer(ComparisonSerializer):
 
 def _detail(comparison: Comparison) -> dict[str, Any]:
     stages, measured = stages_compared(comparison), comparison_measures(comparison=comparison)
-    table = measured.table if measured else None
+    table, newer = measured.table if measured else None, judgements_newer(comparison)
     remarks = [asdict(remark) for remark in comparability(stages).remarks]
     found = {
         "depth": measured and measured.depth,
         "remarks": [*remarks, *({"tone": "warn", "text": text} for text in (coverage_remarks(table) if table else ()))],
         "similarities": [asdict(one) for one in similarities(measured)] if measured else [],
+        "newer_judgement_set": newer and newer.pk,
         "n": table and table.n,
         "queries": stages[0].job.query_count if stages else 0,
         "measures": [[_measure(row) for row in rows] for rows in table.rows] if table else [],
@@ -247,6 +252,7 @@ DETAIL: Final[dict[str, Any]] = {
     "similarities": [
         {"queries": 12, "rbo": 0.71, "rbo_top": 0.58, "overlap": 0.64, "tau": 0.42, "tau_queries": 12},
     ],
+    "newer_judgement_set": None,
     "n": 221,
     "queries": 225,
     "measures": [[_EXAMPLE], [{**_EXAMPLE, **_EXAMPLE_CHANGE}]],
@@ -299,7 +305,18 @@ class ComparisonViewSet(ResourceViewSet):
             fields["judgement_set"] = team_set(
                 self.principal, JudgementSet, judgements, param="judgement_set", noun="judgement set"
             )
-        comparison = comparison_create(principal=self.principal, stages=stages, **fields)
+        return self._made(comparison_create(principal=self.principal, stages=stages, **fields))
+
+    @operation(
+        "Compare the same with the newest version of its judgements",
+        description="Makes a comparison of its own: the old one keeps its numbers. 409 without a newer version.",
+        request=None, answer=ComparisonDetailSerializer, example=DETAIL, status=201, errors=(*READ, 404, 409, 422),
+    )  # fmt: skip
+    @action(detail=True, methods=["post"])
+    def recompute(self, request: Request, pk: str) -> Response:
+        return self._made(comparison_recompute(principal=self.principal, comparison=self.found()))
+
+    def _made(self, comparison: Comparison) -> Response:
         place = {"Location": self.reverse_action("detail", kwargs={"pk": comparison.pk})}
         return Response(_detail(comparison), status=201, headers=place)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Prefetch, QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,10 +15,12 @@ from assay.api.serializers import StrictBooleanField, StrictIntegerField, Strict
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
+from scoring.api.thresholds import AdviceSerializer
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
 from scoring.selectors.models import model_open_jobs, model_own_name, models_by_names, models_usable
+from scoring.selectors.thresholds import advice_in_force, models_with_advice
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -150,8 +152,14 @@ class ModelSerializer(serializers.Serializer[Any]):
     facts = serializers.DictField(help_text="What the self-test read off the loaded model")
     generation = serializers.IntegerField()
     placements = PlacementSerializer(many=True)
+    threshold_advice = serializers.SerializerMethodField(help_text="The team's newest; nothing applies it")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(AdviceSerializer(allow_null=True))
+    def get_threshold_advice(self, model: ScoringModel) -> Any:
+        advice = advice_in_force(model)
+        return advice and AdviceSerializer(advice).data
 
 
 class OpenJobsSerializer(serializers.Serializer[Any]):
@@ -204,6 +212,7 @@ MODEL: Final[dict[str, Any]] = {
     "facts": {},
     "generation": 1,
     "placements": [],
+    "threshold_advice": None,
     "created_at": "2026-11-29T20:00:00Z",
     "updated_at": "2026-11-29T20:00:00Z",
 }
@@ -224,7 +233,7 @@ class ModelViewSet(ResourceViewSet):
 
     def rows(self) -> QuerySet[ScoringModel]:
         rows = models_by_names().prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
-        return models_usable(rows, self.principal)
+        return models_usable(models_with_advice(rows, self.principal.team), self.principal)
 
     def found(self) -> ScoringModel:
         asked = self.kwargs["name"]

@@ -14,6 +14,7 @@ from scoring.models.job import Job
 from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.model_alias import ModelAlias
+from scoring.models.model_judging import ModelJudging
 from scoring.models.placement import Placement
 from scoring.models.playground_example import PlaygroundExample
 from scoring.models.pool import JudgingRule, PairClaim, Pool, PoolPair
@@ -27,6 +28,7 @@ from scoring.models.scoring_model import ScoringModel
 from scoring.models.set_encoding import SetEncoding
 from scoring.models.stage import Stage, StageMethod
 from scoring.models.table_choice import TableChoice
+from scoring.models.threshold_advice import ThresholdAdvice
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
@@ -58,6 +60,7 @@ __all__ = [
     "JudgementSet",
     "JudgingRule",
     "ModelAlias",
+    "ModelJudging",
     "ModelSample",
     "PairClaim",
     "Placement",
@@ -76,6 +79,7 @@ __all__ = [
     "Stage",
     "StageMethod",
     "TableChoice",
+    "ThresholdAdvice",
     "Transition",
     "Upload",
     "Usage",

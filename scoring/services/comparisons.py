@@ -13,7 +13,7 @@ from audit.services import audit_record
 from scoring.models import ComparedStage, Comparison, ComparisonMeasures, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparison_measures import Measured, measures_fingerprint, measures_of
 from scoring.selectors.comparison_statistics import JUDGED
-from scoring.selectors.comparisons import comparisons_of, is_ranked, stages_compared
+from scoring.selectors.comparisons import comparisons_of, is_ranked, judgements_newer, stages_compared
 from scoring.selectors.evaluation import DEFAULT_MEASURES, measures_parse
 
 FEWEST: Final = 2
@@ -56,6 +56,19 @@ def comparison_create(
         _keep(comparison, measures_fingerprint(comparison, stages), measured)
         audit_record(verb="comparison.created", principal=principal, target=comparison)
     return comparisons_of(principal).get(pk=comparison.pk)
+
+
+def comparison_recompute(*, principal: Principal, comparison: Comparison) -> Comparison:
+    """The same comparison with the newest version of its judgements, as a comparison of its own: the old one keeps its
+    numbers. Raises AssayError 409 ``not_stale`` where there is no newer version, and as ``comparison_create``."""
+    newer = judgements_newer(comparison)
+    if newer is None:
+        message = f"'{comparison.name}' was computed with the newest version of its judgements; there is nothing to do."
+        raise AssayError("not_stale", message, status=409)
+    return comparison_create(
+        principal=principal, stages=stages_compared(comparison), name=comparison.name, judgement_set=newer,
+        notes=comparison.notes, primary_measure=comparison.primary_measure, test=comparison.test,
+    )  # fmt: skip
 
 
 def comparison_change(*, principal: Principal, comparison: Comparison, **fields: Any) -> Comparison:

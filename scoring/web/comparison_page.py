@@ -20,7 +20,7 @@ from assay.web.mixins import PrincipalMixin
 from audit.services import audit_record
 from scoring.export.comparisons import comparison_report
 from scoring.export.reports import REPORTS, report_response
-from scoring.models import Comparison, Stage
+from scoring.models import Comparison, JudgementSet, Stage
 from scoring.selectors.comparability import Comparability, comparability, settings_of
 from scoring.selectors.comparison_measures import Measured
 from scoring.selectors.comparison_statistics import coverage_remarks
@@ -28,6 +28,7 @@ from scoring.selectors.comparisons import (
     LETTERS,
     ORDERS,
     disagreements,
+    judgements_newer,
     queries_found,
     query_kinds,
     query_order,
@@ -81,13 +82,14 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class ComparisonPage:
     """``measured`` None: a job of it is being ranked anew, or was deleted. ``other``: which column the baseline is
-    compared with, 1 to the last."""
+    compared with, 1 to the last. ``newer``: a version of the judgements that came after those it was computed with."""
 
     comparison: Comparison
     columns: list[Column]
     comparability: Comparability
     measured: Measured | None
     other: int
+    newer: JudgementSet | None
 
     @property
     def stages(self) -> list[Stage]:
@@ -148,8 +150,9 @@ class ComparisonView(PrincipalMixin, View):
         other = LETTERS.find(given) if len(given) == 1 else 1
         measured = comparison_measures(comparison=comparison)
         return ComparisonPage(
-            comparison, columns, comparability(stages), measured, other if 0 < other < len(columns) else 1
-        )
+            comparison, columns, comparability(stages), measured, other if 0 < other < len(columns) else 1,
+            judgements_newer(comparison),
+        )  # fmt: skip
 
     def context(self, page: ComparisonPage) -> dict[str, Any]:
         return {}

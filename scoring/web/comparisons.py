@@ -23,6 +23,7 @@ from scoring.services.comparisons import (
     comparison_change,
     comparison_create,
     comparison_delete,
+    comparison_recompute,
     comparison_set_baseline,
 )
 from scoring.web.actions import ActionView
@@ -31,7 +32,7 @@ from scoring.web.filtered import FilteredListView
 from scoring.web.forms import SetChoice, ready_sets
 from scoring.web.jobs import job_or_404
 
-DEEDS: Final = ("pin", "unpin", "baseline", "delete")
+DEEDS: Final = ("pin", "unpin", "baseline", "recompute", "delete")
 JOBS_OFFERED: Final = 100
 USUAL_MEASURES: Final = ("nDCG@10", "nDCG@5", "nDCG@20", "AP", "RR@10", "P@5", "P@10", "R@10", "R@100", "Success@1")
 
@@ -127,6 +128,7 @@ def _field_of(refusal: AssayError) -> str:
 class ComparisonActionView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
     deed: str = ""
+    made: Comparison | None = None
 
     def act(self) -> str:
         comparison = comparison_or_404(self)
@@ -138,10 +140,13 @@ class ComparisonActionView(ActionView):
             position = int(given) if given.isdecimal() and len(given) < 3 else -1
             comparison_set_baseline(principal=self.principal, comparison=comparison, position=position)
             return "The baseline is another one now; all differences are against it."
+        if self.deed == "recompute":
+            self.made = comparison_recompute(principal=self.principal, comparison=comparison)
+            return "Computed anew as a comparison of its own; the old one keeps its numbers."
         comparison_change(principal=self.principal, comparison=comparison, pinned=self.deed == "pin")
         return "Pinned: it stands first in the list." if self.deed == "pin" else "No longer pinned."
 
     def after(self) -> str:
         if self.deed == "delete":
             return reverse("web:comparison_list")
-        return reverse("web:comparison_detail", args=[self.kwargs["pk"]])
+        return reverse("web:comparison_detail", args=[self.made.pk if self.made else self.kwargs["pk"]])

@@ -29,6 +29,7 @@ from scoring.services.errands import benchmark_ask
 from scoring.services.model_names import alias_delete, alias_point
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
+from scoring.services.thresholds import model_advice
 from scoring.web.actions import ActionView
 from scoring.web.charts import line_chart
 from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
@@ -101,6 +102,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             speed=model_speed(model),
             tested=tested_pairs(model),
             may_change=self.principal.may(Scope.MODELS_WRITE),
+            advices=model_advice(self.principal, model) if self.principal.may(Scope.JOBS) else None,
             **kwargs,
         )
 

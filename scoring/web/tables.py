@@ -98,6 +98,24 @@ class ComparisonTable(tables.Table):
         return pages.chip("pinned", "ok") if value else "—"
 
 
+class PoolTable(tables.Table):
+    name = tables.Column()
+    state = StateColumn()
+    pair_count = CountColumn("Pairs")
+    quorum = tables.Column("Judges per pair", attrs=NUMBER)
+    query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
+    base = tables.Column("Judgements", default="—", attrs={"td": {"class": "muted break"}})
+    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
+    created_at = MomentColumn("Made", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = "-created_at"
+        empty_text = "No pool matches this filter."
+
+    def render_name(self, record: Pool) -> SafeString:
+        return main_link(reverse("web:pool_detail", args=[record.pk]), record.name)
+
+
 class EvaluationTable(tables.Table):
     stage = tables.Column("Ranking", orderable=False)
     job = tables.Column(accessor="stage__job__name", attrs={"td": {"class": "break"}})
@@ -133,24 +151,6 @@ class EvaluationTable(tables.Table):
         return pages.chip("incomplete", "warn") if value else pages.chip("evaluated", "ok")
 
 
-class PoolTable(tables.Table):
-    name = tables.Column()
-    state = StateColumn()
-    pair_count = CountColumn("Pairs")
-    quorum = tables.Column("Judges per pair", attrs=NUMBER)
-    query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
-    base = tables.Column("Judgements", default="—", attrs={"td": {"class": "muted break"}})
-    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
-    created_at = MomentColumn("Made", attrs={"td": {"class": "nowrap muted"}})
-
-    class Meta:
-        order_by = "-created_at"
-        empty_text = "No pool matches this filter."
-
-    def render_name(self, record: Pool) -> SafeString:
-        return main_link(reverse("web:pool_detail", args=[record.pk]), record.name)
-
-
 class ScoreRequestTable(tables.Table):
     created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
     endpoint = tables.Column(attrs={"td": {"class": "mono"}})
@@ -184,7 +184,7 @@ TABLES: Final[dict[str, type[tables.Table]]] = {
     "sets": SetTable,
     "jobs": JobTable,
     "comparisons": ComparisonTable,
-    "evaluations": EvaluationTable,
     "pools": PoolTable,
+    "evaluations": EvaluationTable,
     "score-requests": ScoreRequestTable,
 }

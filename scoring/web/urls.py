@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import path, register_converter
 
 from scoring.web import (
+    agreement,
     audit_log,
     columns,
     comparison_page,
@@ -29,6 +30,7 @@ from scoring.web import (
     result_actions,
     score_requests,
     sets,
+    thresholds,
     tokens,
     uploads,
     usage,
@@ -74,6 +76,10 @@ urlpatterns = [
     path("pools/", pools.PoolListView.as_view(), name="pool_list"),
     path("pools/new/", pools.PoolNewView.as_view(), name="pool_new"),
     path("pools/<uuid:pk>/", pools.PoolDetailView.as_view(), name="pool_detail"),
+    path("pools/<uuid:pk>/agreement/", agreement.PoolAgreementView.as_view(), name="pool_agreement"),
+    path("pools/<uuid:pk>/conflicts/", agreement.PoolConflictsView.as_view(), name="pool_conflicts"),
+    path("pools/<uuid:pk>/adjudicate/", agreement.PoolAdjudicateView.as_view(), name="pool_adjudicate"),
+    path("pools/<uuid:pk>/model-judge/", agreement.PoolModelJudgeView.as_view(), name="pool_model_judge"),
     path("pools/<uuid:pk>/judge/", judging.JudgeView.as_view(), name="pool_judge"),
     path("pools/<uuid:pk>/bulk/", judging.BulkView.as_view(), name="pool_bulk"),
     *(
@@ -139,6 +145,8 @@ urlpatterns = [
     path("models/<slug:name>/benchmark/", models.ModelBenchmarkView.as_view(), name="model_benchmark"),
     path("models/<slug:name>/alias/", models.AliasPointView.as_view(), name="alias_point"),
     path("models/<slug:name>/alias/<slug:alias>/delete/", models.AliasDeleteView.as_view(), name="alias_delete"),
+    path("models/<slug:name>/thresholds/", thresholds.ThresholdsView.as_view(), name="model_thresholds"),
+    path("threshold-advice/<uuid:pk>/delete/", thresholds.AdviceDeleteView.as_view(), name="threshold_advice_delete"),
     path("models/<slug:name>/<slug:action>/", models.ModelActionView.as_view(), name="model_action"),
     path("workers/", workers.WorkerListView.as_view(), name="worker_list"),
     path("workers/<uuid:pk>/", workers.WorkerDetailView.as_view(), name="worker_detail"),

@@ -30,7 +30,7 @@ def scope_of(method: str, path: str) -> str:
     of_jobs = (
         "/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs",
         "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings", "/api/v1/pools",
-        "/api/v1/evaluations",
+        "/api/v1/evaluations", "/api/v1/threshold-advice",
     )  # fmt: skip
     return "jobs" if path.startswith(of_jobs) else "score"
 
@@ -87,11 +87,11 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     )
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
+    pool = Pool.objects.create(team=team, name="One", query_set=ended.query_set, document_set=ended.document_set)
+    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.scorer)
     judgements = upload("judgements", JUDGEMENTS)["id"]
     measured = {"job": ended.pk, "judgement_set": judgements}
     evaluation = api.post("/api/v1/evaluations", measured, format="json").json()["id"]
-    pool = Pool.objects.create(team=team, name="One", query_set=ended.query_set, document_set=ended.document_set)
-    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.scorer)
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
@@ -101,9 +101,9 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,
-        "/api/v1/evaluations": evaluation,
         "/api/v1/pools": pool.pk,
         "/api/v1/encodings": encoding.pk,
+        "/api/v1/evaluations": evaluation,
         "/api/v1/score-requests": request.pk,
     }
     tried = 0
@@ -116,6 +116,8 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
             query = {"format": "wide"}
         if path.endswith("evaluation"):
             query = {"judgement_set": rows["/api/v1/judgements"]}
+        if path.endswith("thresholds"):
+            query = {"judgement_set": rows["/api/v1/judgements"], "relevant_from": "2"}
         if path.endswith("rank"):
             query = {"query": "kettles"}
         if path.startswith("/api/v1/jobs") and path.endswith("explanation"):

@@ -91,6 +91,27 @@ def test_what_was_measured_is_taken_away(compare: Compare, api: APIClient, uploa
     assert (unmeasured.status_code, unmeasured.json()["error"]["code"]) == (409, "not_measured")
 
 
+def test_newer_judgements_make_a_new_comparison(compare: Compare, api: APIClient, upload: Upload) -> None:
+    judgements = upload("judgements", JUDGEMENTS, name="Grades")["id"]
+    made = compare(judgement_set=judgements, name="Kept", primary_measure="AP", notes="seen").json()
+    path = f"/api/v1/comparisons/{made['id']}"
+    assert made["newer_judgement_set"] is None
+    assert api.post(f"{path}/recompute").json()["error"]["code"] == "not_stale"
+    newer = upload("judgements", JUDGEMENTS + b"q1 0 d1 3\n", name="Grades")["id"]
+    stale = api.get(path).json()
+    assert stale == {**made, "newer_judgement_set": newer}
+    anew = api.post(f"{path}/recompute")
+    assert anew.status_code == 201 and anew["Location"].endswith(anew.json()["id"])
+    body = anew.json()
+    assert [body[name] for name in ("judgement_set", "name", "primary_measure", "notes")] == [
+        newer,
+        "Kept",
+        "AP",
+        "seen",
+    ]
+    assert body["newer_judgement_set"] is None and api.get(path).json() == stale
+
+
 def test_a_comparison_is_changed_and_deleted(compare: Compare, api: APIClient, ended: Job, second: Job) -> None:
     path = f"/api/v1/comparisons/{compare().json()['id']}"
     changed = api.patch(path, {"pinned": True, "notes": "seen", "baseline": 1}).json()

@@ -106,15 +106,6 @@ def test_jobs(assay: Assay, job: dict[str, Any], home: Path) -> None:
     assert "completed" in assay("jobs", "events", job["id"], "--limit", 0).out
 
 
-def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
-    judged = assay("upload", "judgements", "-", "--name", "of q03", "--json", stdin=b"q03 0 d01 1\nq03 0 d02 0\n").json
-    evaluation = assay("evaluate", job["id"], "--judgements", judged["id"], "--json").json
-    assert [one["measure"] for one in evaluation["measures"]] == ["nDCG@10", "RR@10", "R@100", "Judged@10"]
-    assert (evaluation["n"], evaluation["unjudged"]) == (1, job["query_count"] - 1)
-    shown = assay("evaluate", job["id"], "--judgements", judged["id"], "--measure", "P(rel=2)@5")
-    assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
-
-
 def test_explain(assay: Assay, model: str, job: dict[str, Any]) -> None:
     told = assay("explain", "how do I stop a nosebleed?", "Pinch the nose.", "-m", model).out
     assert f"model   {model}" in told and "gives\tquery\tdocument" in told
@@ -131,6 +122,15 @@ def test_export(assay: Assay, job: dict[str, Any], home: Path) -> None:
     assert made["format"] == "jsonl" and made["rows"] == len(file.read_text().splitlines()) > 10
     refused = assay("export", "nothing")
     assert refused.code == 3 and "documents" in refused.err  # names the tables
+
+
+def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
+    judged = assay("upload", "judgements", "-", "--name", "of q03", "--json", stdin=b"q03 0 d01 1\nq03 0 d02 0\n").json
+    evaluation = assay("evaluate", job["id"], "--judgements", judged["id"], "--json").json
+    assert [one["measure"] for one in evaluation["measures"]] == ["nDCG@10", "RR@10", "R@100", "Judged@10"]
+    assert (evaluation["n"], evaluation["unjudged"]) == (1, job["query_count"] - 1)
+    shown = assay("evaluate", job["id"], "--judgements", judged["id"], "--measure", "P(rel=2)@5")
+    assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
 
 
 def test_steering(assay: Assay, model: str, server: Stack) -> None:

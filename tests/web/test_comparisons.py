@@ -131,6 +131,19 @@ def test_settings_notes_pin_and_baseline(browser_client: Client, comparison: Com
     assert not Comparison.objects.exists()
 
 
+def test_newer_judgements_are_told_and_recomputed_on_a_click(
+    browser_client: Client, analyst: User, comparison: Comparison
+) -> None:
+    assert "a newer version" not in text_of(browser_client.get(page_of(comparison, "detail")))
+    newer = factories.imported(analyst, "judgements", "q1 0 d3 1\n", name="Grades", file_name="more.txt")
+    assert "a newer version" in text_of(browser_client.get(page_of(comparison, "detail")))
+    anew = browser_client.post(page_of(comparison, "recompute"), follow=True)
+    made = Comparison.objects.exclude(pk=comparison.pk).get()
+    assert made.judgement_set_id == newer.pk and "a newer version" not in text_of(anew)
+    assert anew.redirect_chain[-1][0] == page_of(made, "detail")
+    assert "nothing to do" in text_of(browser_client.post(page_of(made, "recompute"), follow=True))
+
+
 def test_without_judgements_likeness_leads(browser_client: Client, analyst: User, world: World, cascade: Job) -> None:
     stages = [world.job.last_stage, cascade.last_stage]
     comparison = comparison_create(principal=factories.principal(analyst), stages=stages)
@@ -164,7 +177,7 @@ def test_a_deleted_job_leaves_the_notes(
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "limit"), [("detail", (), 11), ("queries", (), 10), ("query", (0,), 15), ("notes", (), 8)]
+    ("name", "more", "limit"), [("detail", (), 12), ("queries", (), 11), ("query", (0,), 16), ("notes", (), 9)]
 )
 def test_pages_ask_the_database_a_bounded_number_of_times(
     name: str, more: tuple[int, ...], limit: int, browser_client: Client, comparison: Comparison,

@@ -34,9 +34,9 @@ class Api(Scoring[S]):
         self.runs = Sets(session, "runs", "entries")
         self.encodings = Encodings(session)
         self.jobs = Jobs(session)
-        self.evaluations = Evaluations(session)
         self.exports = Exports(session)
         self.comparisons = Comparisons(session)
+        self.evaluations = Evaluations(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 

@@ -35,6 +35,11 @@ class Comparisons(Resource[S]):
         return self._ask("PATCH", resource_path("comparisons", comparison_id), json=fields)
 
     @operation
+    def recompute(self, comparison_id: str) -> Flow[Comparison]:
+        """The same with the newest version of its judgements, as a comparison of its own."""
+        return self._ask("POST", resource_path("comparisons", comparison_id, "recompute"), repeatable=False)
+
+    @operation
     def delete(self, comparison_id: str) -> Flow[None]:
         return self._ask("DELETE", resource_path("comparisons", comparison_id))
 

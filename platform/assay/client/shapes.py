@@ -95,6 +95,7 @@ class ModelCard(TypedDict):
     is_default: bool
     state: str
     limits: dict[str, int]
+    threshold_advice: dict[str, Any] | None
 
 
 class Model(TypedDict):
@@ -111,6 +112,7 @@ class Model(TypedDict):
     self_test_report: dict[str, Any] | None
     facts: dict[str, Any]
     placements: list[dict[str, Any]]
+    threshold_advice: dict[str, Any] | None
 
 
 class Counts(TypedDict):
@@ -218,6 +220,28 @@ class Evaluation(TypedDict):
     complete: bool
 
 
+class Comparison(TypedDict):
+    """``measures`` by stage, then by measure, are empty without judgements; the baseline is the first stage."""
+
+    id: str
+    name: str
+    pinned: bool
+    notes: str
+    judgement_set: str | None
+    primary_measure: str
+    test: str
+    correction: str
+    stages: list[dict[str, Any]]
+    created_at: str
+    newer_judgement_set: str | None
+    n: int | None
+    queries: int
+    remarks: list[dict[str, str]]
+    similarities: list[dict[str, Any]]
+    measures: list[list[dict[str, Any]]]
+    versions: dict[str, str]
+
+
 class SavedEvaluation(TypedDict):
     """``measures`` hold ``measure``, ``mean``, ``judged``, ``worst``, ``best``, ``tie_sensitive``; ``n`` queries are in
     the means. The last three only where one evaluation was asked for."""
@@ -258,27 +282,6 @@ class Leaderboard(TypedDict):
     test: str
     correction: str
     rows: list[dict[str, Any]]
-
-
-class Comparison(TypedDict):
-    """``measures`` by stage, then by measure, are empty without judgements; the baseline is the first stage."""
-
-    id: str
-    name: str
-    pinned: bool
-    notes: str
-    judgement_set: str | None
-    primary_measure: str
-    test: str
-    correction: str
-    stages: list[dict[str, Any]]
-    created_at: str
-    n: int | None
-    queries: int
-    remarks: list[dict[str, str]]
-    similarities: list[dict[str, Any]]
-    measures: list[list[dict[str, Any]]]
-    versions: dict[str, str]
 
 
 class Worker(TypedDict):
