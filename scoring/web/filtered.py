@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.http import HttpRequest, HttpResponse
 from django_filters import FilterSet
@@ -13,13 +13,18 @@ from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import faults_of
 from scoring.web.columns import PARAMETER
+from scoring.web.paging import TablePaginator
 
 BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
     filterset_class: type[FilterSet]
-    paginate_by = 25
+    # Only the table makes pages: the list below it would count once more, and refuse a page that is not there.
+    table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": 25}
+
+    def get_paginate_by(self, table_data: Any) -> None:
+        return None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         self.filterset = self.get_filterset(self.filterset_class)
