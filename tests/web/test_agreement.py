@@ -14,6 +14,7 @@ from assay.errors import AssayError
 from scoring.models import Job, Judge, ModelJudging, Pool, PoolPair, ScoringModel, Verdict, VerdictSource
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.agreement import conflicts_queue, pool_agreement
+from scoring.selectors.comparability import comparability
 from scoring.services.evaluations import evaluation_create
 from scoring.services.finalize import jobs_advance
 from scoring.services.judging import judge_of, verdict_write
@@ -163,6 +164,8 @@ def test_a_model_judges_apart_from_people(
         evaluation = evaluation_create(principal=own, stage=scored.last_stage, judgement_set=base)[0]
         page = text_of(pages.get(f"/evaluations/{evaluation.pk}/"))
         assert ("is measured by its own judgements" in page) is evaluation.judged_by_itself is itself
+        remarks = comparability(list(scored.stages.all()), base).remarks
+        assert any(remark.text == "Measured by judgements that it gave itself: reader." for remark in remarks) is itself
 
 
 def test_a_model_that_judges_again_says_it_anew(
