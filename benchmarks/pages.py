@@ -44,19 +44,33 @@ def fill(documents: int, jobs: int) -> Any:
     from accounts.models import Membership
     from accounts.scopes import Role
     from accounts.services import team_default
-    from scoring.models import DocumentSet, Job, Query, QuerySet, ScoreRequest, Stage
-    from scoring.states import JobState, SetState, StageState
     from tests.integration.simulated_fleet import served_model
 
-    user, team, draw = User.objects.create_superuser("analyst"), team_default(), random.Random(0)
+    user, team = User.objects.create_superuser("analyst"), team_default()
     Membership.objects.create(user=user, team=team, role=Role.ADMIN)
-    model = served_model("late")
-    shared = {"team": team, "created_by": user, "state": SetState.READY, "checksum": "0"}
-    # Half of all documents are in one set.
-    sizes = [documents - documents // 2, *[documents // 2 // (SETS - 1)] * (SETS - 1)]
-    sets = [
-        DocumentSet.objects.create(name=f"set {n}", counts={"kept": size}, **shared) for n, size in enumerate(sizes)
-    ]
+    model, owner = served_model("late"), {"team": team, "created_by": user}
+    made = fill_jobs(owner, model, *fill_sets(owner, documents), jobs)
+    fill_requests(owner, model)
+    copy(
+        "audit_auditevent",
+        "at, verb, actor_user_id, actor_label, team_id, target_type, target_id, target_label, detail, request_id",
+        (
+            ("now", "job.submitted", user.pk, "analyst", team.pk, "scoring.job", made[n % jobs], "job", "{}", "")
+            for n in range(EVENTS)
+        ),
+    )
+    return user
+
+
+def fill_sets(owner: dict[str, Any], documents: int) -> tuple[list[Any], list[Any]]:
+    """Document sets, half of all documents in the first, and query sets."""
+    from scoring.models import DocumentSet, Query, QuerySet
+    from scoring.states import SetState
+
+    draw, shared = random.Random(0), {**owner, "state": SetState.READY, "checksum": "0"}
+    small = documents // 2 // (SETS - 1)
+    sizes = [documents - small * (SETS - 1), *[small] * (SETS - 1)]
+    sets = [DocumentSet.objects.create(name=f"set {n}", counts={"kept": sizes[n]}, **shared) for n in range(SETS)]
     queries = [QuerySet.objects.create(name=f"queries {n}", counts={"kept": 10}, **shared) for n in range(SETS)]
     Query.objects.bulk_create(
         Query(query_set=one, position=n, external_id=f"q{n}", text=" ".join(draw.choices(WORDS, k=6)))
@@ -72,61 +86,59 @@ def fill(documents: int, jobs: int) -> Any:
             for n in range(size)
         ),
     )
-    states = [JobState.COMPLETED] * 7 + [JobState.FAILED, JobState.RUNNING, JobState.QUEUED]
-    made = Job.objects.bulk_create(
+    return sets, queries
+
+
+def fill_jobs(owner: dict[str, Any], model: Any, sets: list[Any], queries: list[Any], count: int) -> list[str]:
+    """The ids of jobs of one stage; seven of ten have ended."""
+    from scoring.models import Job, Stage
+    from scoring.states import ChunkState, JobState, StageState
+
+    states = [*[JobState.COMPLETED] * 7, JobState.FAILED, JobState.RUNNING, JobState.QUEUED]
+    jobs = Job.objects.bulk_create(
         Job(
-            team=team, created_by=user, name=f"job {n}", document_set=sets[n % SETS], query_set=queries[n % SETS],
-            query_count=10, document_count=1000, pair_count=10_000, state=states[n % 10],
+            **owner, name=f"job {n}", document_set=sets[n % SETS], query_set=queries[n % SETS], query_count=10,
+            document_count=50 * CHUNKS, pair_count=500 * CHUNKS, state=states[n % 10],
         )
-        for n in range(jobs)
+        for n in range(count)
     )  # fmt: skip
     stages = Stage.objects.bulk_create(
         Stage(
-            job=job, index=0, model=model, pair_count=10_000, query_block=10, document_block=1000 // CHUNKS,
+            job=job, index=0, model=model, pair_count=job.pair_count, query_block=10, document_block=50,
             state=StageState.DONE if job.state == JobState.COMPLETED else StageState.RUNNING,
         )
-        for job in made
+        for job in jobs
     )  # fmt: skip
+    chunk_states = {StageState.DONE: ChunkState.DONE, StageState.RUNNING: ChunkState.PENDING}
+    scores, statuses = bytes(4 * 500), bytes(500)
     copy(
         "scoring_chunk",
         "job_id, stage_id, index, query_start, query_count, document_start, document_count, state, attempts, cause, "
         "error, failed_pairs, scored_pairs, raw_scores, scores, document_positions, statuses, pair_count, report",
         (
-            (stage.job_id, stage.pk, n, 0, 10, n * 50, 50, "done" if stage.state == StageState.DONE else "pending", 0, "",
-             "", 0, 500, b"\0" * 2000, b"", b"", b"\0" * 500, 500, "{}")
+            (stage.job_id, stage.pk, n, 0, 10, 50 * n, 50, chunk_states[stage.state].value, 0, "",
+             "", 0, 500, scores, b"", b"", statuses, 500, "{}")
             for stage in stages
             for n in range(CHUNKS)
         ),
     )  # fmt: skip
-    texts = [" ".join(draw.choices(WORDS, k=300)) for _ in range(5)]
+    return [str(job.pk) for job in jobs]
+
+
+def fill_requests(owner: dict[str, Any], model: Any) -> None:
+    from scoring.models import ScoreRequest
+
+    texts = [" ".join(random.Random(n).choices(WORDS, k=300)) for n in range(5)]
     ScoreRequest.objects.bulk_create(
         (
-            ScoreRequest(team=team, model=model, model_name="late", endpoint="/rerank", status_code=200, query_count=1,
-                         document_count=5, queries=["a query"], documents=texts, timings={"total": 12.5})
+            ScoreRequest(
+                **owner, model=model, model_name="late", endpoint="/rerank", status_code=200, query_count=1,
+                document_count=5, queries=["a query"], documents=texts, timings={"total": 12.5},
+            )
             for _ in range(REQUESTS)
         ),
         batch_size=2000,
     )  # fmt: skip
-    copy(
-        "audit_auditevent",
-        "at, verb, actor_user_id, actor_label, team_id, target_type, target_id, target_label, detail, request_id",
-        (
-            (
-                "now",
-                "job.submitted",
-                user.pk,
-                "analyst",
-                team.pk,
-                "scoring.job",
-                str(made[n % jobs].pk),
-                "job",
-                "{}",
-                "",
-            )
-            for n in range(EVENTS)
-        ),
-    )
-    return user
 
 
 def paths() -> dict[str, str]:
@@ -143,7 +155,8 @@ def paths() -> dict[str, str]:
         "document sets": "/document-sets/",
         "a set": shown,
         "a set, last page": f"{shown}?page={large.counts['kept'] // 25}",
-        "a set, by words": f"{shown}?search={WORDS[0]}+{WORDS[50]}",
+        "a set, by an id": f"{shown}?search=d1000",
+        "a set, by common words": f"{shown}?search={WORDS[0]}+{WORDS[50]}",
         "query sets": "/query-sets/",
         "score requests": "/score-requests/",
         "score requests, page 1000": "/score-requests/?page=1000",

@@ -20,7 +20,7 @@ class AuditLogView(ExportsMixin, FilteredListView):
     export_source = "audit-events"
     filterset_class = AuditEventFilter
     template_name = "audit/list.html"
-    paginate_by = 50
+    rows_per_page = 50
 
     def get_queryset(self) -> Any:
         return AuditEvent.objects.filter(team=self.principal.team).order_by("-at")

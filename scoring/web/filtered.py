@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.http import HttpRequest, HttpResponse
 from django_filters import FilterSet
@@ -13,13 +13,14 @@ from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import faults_of
 from scoring.web.columns import PARAMETER
+from scoring.web.paging import TablePaginator
 
 BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
     filterset_class: type[FilterSet]
-    paginate_by = 25
+    rows_per_page: ClassVar[int] = 25
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         self.filterset = self.get_filterset(self.filterset_class)
@@ -33,6 +34,13 @@ class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
         rows = self.filterset.qs
         self.object_list = rows.none() if self.faults else rows
         return self.render_to_response(self.get_context_data(filter=self.filterset, object_list=self.object_list))
+
+    # Only the table makes pages: the list below it would count once more.
+    def get_paginate_by(self, table_data: Any) -> None:
+        return None
+
+    def get_table_pagination(self, table: Any) -> dict[str, Any]:
+        return {"paginator_class": TablePaginator, "per_page": self.rows_per_page}
 
     def get_table_kwargs(self) -> dict[str, Any]:
         return {"empty_text": " ".join(self.faults)} if self.faults else {}
