@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page
 
+Theme = Literal["light", "dark"]
 HEIGHT: Final = 900
 ALL: Final[dict[str, Any]] = {"resultTypes": ["violations"]}
 COLOURS: Final = ALL | {"runOnly": {"type": "rule", "values": ["color-contrast"]}}
 # By width and theme. A theme changes nothing but colours, so that all rules are asked once per width.
-LOOKS: Final = {1280: {"light": ALL, "dark": COLOURS}, 390: {"dark": ALL, "light": COLOURS}}
+LOOKS: Final[dict[int, dict[Theme, dict[str, Any]]]] = {
+    1280: {"light": ALL, "dark": COLOURS},
+    390: {"dark": ALL, "light": COLOURS},
+}
 
 
 def faults_of(page: Page) -> list[str]:
