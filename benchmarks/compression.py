@@ -19,7 +19,7 @@ from ir_measures import nDCG
 from workers.engine import Engine, EngineConfig, ModelKind, ModelSpec, PoolingRequest, PoolingTask, TextRole
 from workers.engine.caches.compression import CACHE_DTYPES, compressed
 from workers.engine.pooling.encoding import Encoding
-from workers.engine.pooling.scattered_maxsim import maxsim_where_they_lie
+from workers.engine.pooling.scattered_maxsim import ScatteredMaxSim
 
 
 def main(folder: Path, cache: Path | None) -> None:
@@ -39,10 +39,10 @@ def main(folder: Path, cache: Path | None) -> None:
     asked = [e.tokens for e in encode(tuple(queries.values()), TextRole.QUERY)]
     engine.close()
     packed, lengths = torch.cat(asked), [len(vectors) for vectors in asked]
-    exact, found = None, {}
+    exact, found, scattered = None, {}, ScatteredMaxSim()
     for dtype in CACHE_DTYPES:
         kept = [compressed(encoding, dtype) for encoding in encoded]
-        scores = maxsim_where_they_lie(packed, lengths, kept).numpy()
+        scores = scattered(packed, lengths, kept).numpy()
         exact = scores if exact is None else exact
         run = [
             ir_measures.ScoredDoc(query, names[place], float(row[place]))

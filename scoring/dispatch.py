@@ -1,9 +1,9 @@
 """The only place that sends Celery messages, by task name: the web never imports a worker's code.
 
-Each worker has a queue of its own, each model one for whoever holds it. A synchronous call is one message, then two
-elements on a private Redis list: the first says who took it, so that a dead queue is told from a slow model within
-ACK_SECONDS; the second is the reply. While its caller waits, a mark of the caller's lives in Redis. Whoever finds no
-mark drops the call: the caller was answered by somebody else, gave up, or died with its process.
+Each worker has a queue of its own, each model one for whoever holds it. A synchronous call is one message, then the
+reply on a private Redis list. What is not answered at once has an element before it that says who took it, so that a
+dead queue is told from a slow model within ACK_SECONDS. While its caller waits, a mark of the caller's lives in Redis.
+Whoever finds no mark drops the call: the caller was answered by somebody else, gave up, or died with its process.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kombu.exceptions import OperationalError
 from assay.celery import app
 from assay.errors import AssayError
 from assay.kept import Kept
+from scoring.celery_message import celery_message
 from scoring.payloads import PayloadError, SyncReply, SyncRequest
 
 BATCH_QUEUE: Final = "batch"
@@ -199,16 +200,22 @@ def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncReque
     Raises AssayError 429 ``too_many_waiting`` when ``target.most`` callers wait there already.
     """
     now = clock()
-    call = replace(call, reply_key=f"assay:reply:{uuid.uuid4().hex}", deadline=now + seconds)
+    call = replace(call, reply_key=f"assay:reply:{uuid.uuid4().hex}", sent=now, deadline=now + seconds)
+    # The queue is not declared: a list needs no declaration, and declaring would leave a binding for each that was.
+    message = celery_message(ANSWER_TASK, call.to_json(), queue=target.queue)
     entries = IN_FLIGHT + target.queue
     with connection().pipeline(transaction=True) as pipe:
         pipe.set(caller_key(call.reply_key), "1", ex=CALLER_TTL_SECONDS)
         pipe.zremrangebyscore(entries, "-inf", now)
         pipe.zadd(entries, {_entry(call): call.deadline})
         pipe.expire(entries, IN_FLIGHT_TTL_SECONDS)
+        if target.most is None:
+            pipe.lpush(target.queue, message)
+            pipe.execute()
+            return call
         pipe.zcard(entries)
         *_, count = pipe.execute()
-    if target.most is not None and count > target.most:
+    if count > target.most:
         call_end(call, target.queue)
         raise AssayError(
             "too_many_waiting",
@@ -217,19 +224,7 @@ def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncReque
             retry_after=5,
             extra={"model": call.model_name, "queue": target.queue},
         )
-    # Not declared: a list needs no declaration, and declaring would leave a binding for each queue that ever was.
-    # Without Celery's ``expires``: that compares the clocks of two hosts, while the mark above ends by Redis's own.
-    # With ``argsrepr`` given: shortening the texts for a log that nobody keeps costs more than the message itself.
-    app.send_task(
-        ANSWER_TASK,
-        args=[call.to_json()],
-        queue=target.queue,
-        declare=[],
-        ignore_result=True,
-        retry=False,
-        argsrepr="(…)",
-        kwargsrepr="{}",
-    )
+    connection().lpush(target.queue, message)
     return call
 
 
@@ -312,7 +307,12 @@ def reply_acknowledge(call: SyncRequest, *, worker_id: uuid.UUID, boot_id: uuid.
     """Tell the caller who took its request. False: nobody waits for it any more, do not start."""
     word = json.dumps({"taken": {"worker_id": str(worker_id), "boot_id": str(boot_id)}})
     keys = [caller_key(call.reply_key), call.reply_key]
-    return bool(connection().register_script(_ACKNOWLEDGE)(keys, [word, REPLY_TTL_SECONDS]))
+    return bool(_acknowledge()(keys, [word, REPLY_TTL_SECONDS]))
+
+
+@cache
+def _acknowledge() -> Any:
+    return connection().register_script(_ACKNOWLEDGE)
 
 
 def caller_left(calls: Sequence[SyncRequest]) -> list[bool]:

@@ -19,7 +19,7 @@ from audit.services import verbs_known
 from scoring.models import Document, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import DeliveryState, JobState, ModelState, SetState, WorkerState
+from scoring.states import DeliveryState, JobState, ModelState, PoolState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -74,6 +74,12 @@ class ComparisonFilter(CreatedFilter):
     job = filters.UUIDFilter("compared__stage__job", distinct=True, label="Id of a job in it")
 
 
+class PoolFilter(CreatedFilter):
+    name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
+    state = filters.ChoiceFilter(choices=PoolState.choices, label="State")
+    query_set = filters.UUIDFilter(label="Id of its query set")
+
+
 class JobEventFilter(filters.FilterSet):
     entity = filters.ChoiceFilter(choices=[(name, name) for name in ("job", "stage", "chunk")], label="What changed")
     worker = filters.CharFilter(method="by_worker", label="Name of the worker that changed it")
@@ -91,6 +97,10 @@ class UploadedSetFilter(CreatedFilter):
 
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=SetState.choices, label="State")
+
+
+class JudgementSetFilter(UploadedSetFilter):
+    root = filters.UUIDFilter(label="The id that all versions of a set share")
 
 
 class TextFilter(filters.FilterSet):

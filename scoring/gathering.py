@@ -130,6 +130,8 @@ class Gathering:
         part, word = waiting[heard[0]], heard[1]
         if isinstance(word, Left):
             raise _left()
+        if part.cold:
+            self._warm(part)
         if isinstance(word, Taken):
             self._taken(part, word)
         elif word.error_code in ELSEWHERE and part.tries < TRIES:
@@ -148,8 +150,6 @@ class Gathering:
 
     def _taken(self, part: Part, taken: Taken) -> None:
         part.taken = taken
-        if part.cold:
-            self._warm(part)
         if part.target.queue != worker_queue(taken.worker_id):
             call_taken(part.call, part.target.queue, worker_queue(taken.worker_id))
 

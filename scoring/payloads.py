@@ -120,8 +120,8 @@ class SyncOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """``deadline`` is on Redis's clock (seconds), the one clock that both sides can read. Either side of the pairs is
-    texts or token ids; the other list is then empty."""
+    """``sent`` and ``deadline`` are on Redis's clock (seconds), the one clock that both sides can read. Either side of
+    the pairs is texts or token ids; the other list is then empty."""
 
     reply_key: str
     model_id: str
@@ -130,6 +130,7 @@ class SyncRequest:
     documents: list[str]
     pairing: str  # matrix | pairwise
     deadline: float
+    sent: float = 0.0
     query_ids: list[list[int]] = field(default_factory=list)
     document_ids: list[list[int]] = field(default_factory=list)
     cache_salt: str = ""  # whose request it is: only those of one salt share what a generative model keeps of prompts

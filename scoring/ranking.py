@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from scoring.states import ITEM_STATUSES, ItemStatus
 
@@ -92,9 +94,12 @@ def ties(raw: Floats, top: int = TOP) -> tuple[int, int]:
     return int((sizes * (sizes - 1) // 2).sum()), int((above * (sizes - above)).sum())
 
 
-def number(value: np.float32) -> float | None:
-    """The shortest decimal that reads back as the same float32; None for NaN."""
-    return None if np.isnan(value) else float(np.format_float_positional(value, unique=True))
+def decimals(values: Floats | Sequence[float | None]) -> list[float | None]:
+    """Of ``values`` float32 [D] the shortest decimals that read back as the same float32, as every page, answer and
+    export shows them; None for NaN."""
+    floats = np.asarray(values, np.float32)
+    numbers: list[float | None] = orjson.loads(orjson.dumps(floats, option=orjson.OPT_SERIALIZE_NUMPY))
+    return numbers
 
 
 def status_name(code: int) -> ItemStatus:

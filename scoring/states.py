@@ -19,6 +19,7 @@ by check constraint.
     batch       validating → in_progress → finalizing → completed | expired;  validating → failed
                 validating | in_progress → cancelling → cancelled
     errand  waiting → running → done | failed;  waiting → failed
+    pool    open ⇄ closed
     delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
@@ -171,6 +172,13 @@ class ExportState(TextChoices):
     @property
     def is_final(self) -> bool:
         return self in (ExportState.DONE, ExportState.FAILED)
+
+
+class PoolState(TextChoices):
+    """Of pairs to judge: a closed pool hands out none."""
+
+    OPEN = "open"
+    CLOSED = "closed"
 
 
 class DeliveryState(TextChoices):
@@ -328,6 +336,10 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     ExportState: {
         ExportState.WAITING: frozenset({ExportState.RUNNING}),
         ExportState.RUNNING: frozenset({ExportState.DONE, ExportState.FAILED, ExportState.WAITING}),
+    },
+    PoolState: {
+        PoolState.OPEN: frozenset({PoolState.CLOSED}),
+        PoolState.CLOSED: frozenset({PoolState.OPEN}),
     },
     DeliveryState: {
         DeliveryState.PENDING: frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED}),

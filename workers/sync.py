@@ -1,7 +1,8 @@
 """Synchronous requests: from the message to the reply, without a thread that waits for a model.
 
-A Celery thread acknowledges and hands over; the model's readiness and the engine's answer come as futures. So sixteen
-requests for a model that is still loading do not take the threads that answer for the others.
+A Celery thread hands over; the model's readiness and the engine's answer come as futures. So sixteen requests for a
+model that is still loading do not take the threads that answer for the others. A caller is told who has its request
+only when that is not answered at once, or was not taken at once: most requests are over before it would matter.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ logger = logging.getLogger(__name__)
 
 Answer = ScoringOutput | PoolingOutput | SetScores | SyncReply
 
-WATCH_SECONDS: Final = 0.2
+WATCH_SECONDS: Final = 0.15
+YOUNG_SECONDS: Final = 0.2  # with WATCH_SECONDS well below ACK_SECONDS, after which the caller asks elsewhere
 REPLY_THREADS: Final = 4
 
 
@@ -67,6 +69,7 @@ class Refused(Exception):
 class InHand:
     call: SyncRequest
     deadline: float  # time.monotonic()
+    told: bool  # its caller knows who has it
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -80,7 +83,7 @@ class SyncDesk:
         self._in_hand: set[InHand] = set()
         self._lock = threading.Lock()
         self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="reply")
-        self._watch = Loop("sync-watch", self._drop_the_departed, seconds=WATCH_SECONDS)
+        self._watch = Loop("sync-watch", self._look_after, seconds=WATCH_SECONDS)
         self.start = self._watch.start
 
     def answer(self, payload: dict[str, Any]) -> None:
@@ -111,14 +114,15 @@ class SyncDesk:
         except (PayloadError, TypeError, KeyError) as error:
             self.outcomes.add("unknown_payload")
             if isinstance(reply_key := payload.get("reply_key"), str):
-                stranger = _stranger(reply_key)
-                self._acknowledge(stranger)
-                dispatch.reply_send(stranger, SyncReply(error_code="unknown_payload", error_message=str(error)))
+                refusal = SyncReply(error_code="unknown_payload", error_message=str(error))
+                dispatch.reply_send(_stranger(reply_key), refusal)
             return
-        if not self._acknowledge(call):
+        now = dispatch.clock()
+        young = now - call.sent < YOUNG_SECONDS
+        if not young and not self._acknowledge(call):
             self.outcomes.add("dropped")
             return
-        hand = InHand(call, time.monotonic() + call.deadline - dispatch.clock())
+        hand = InHand(call, time.monotonic() + call.deadline - now, told=not young)
         with self._lock:
             self._in_hand.add(hand)
         try:
@@ -248,12 +252,15 @@ class SyncDesk:
             logger.info("synchronous request: %s", outcome)
         return True
 
-    def _drop_the_departed(self) -> None:
+    def _look_after(self) -> None:
         hands = [hand for hand in self._all() if not hand.cancelled.is_set()]
         if not hands:
             return
         try:
             left = dispatch.caller_left([hand.call for hand in hands])
+            for hand in hands:
+                if not hand.told:
+                    hand.told = self._acknowledge(hand.call)
         except redis.RedisError:
             left = [False] * len(hands)  # nobody can tell; the deadline ends it
         now = time.monotonic()

@@ -127,7 +127,7 @@ def _detail(comparison: Comparison) -> dict[str, Any]:
     return {**ComparisonSerializer(comparison).data, **found}
 
 
-def _stages(principal: Principal, given: Sequence[Mapping[str, Any]]) -> list[Stage]:
+def stages_named(principal: Principal, given: Sequence[Mapping[str, Any]]) -> list[Stage]:
     """Raises AssayError 404 naming the field, for another team's job too."""
     stages = []
     for place, fields in enumerate(given):
@@ -206,7 +206,7 @@ class ComparisonViewSet(ResourceViewSet):
     )  # fmt: skip
     def create(self, request: Request) -> Response:
         fields = validated(ComparisonCreateSerializer, request)
-        stages, judgements = _stages(self.principal, fields.pop("stages")), fields.pop("judgement_set", None)
+        stages, judgements = stages_named(self.principal, fields.pop("stages")), fields.pop("judgement_set", None)
         if judgements is not None:
             fields["judgement_set"] = team_set(
                 self.principal, JudgementSet, judgements, param="judgement_set", noun="judgement set"

@@ -29,8 +29,8 @@ from scoring.api.synchronous import (
 )
 from scoring.api.token_ids import ItemsField, LabelIdsField, QueryField
 from scoring.payloads import SyncLabels
+from scoring.ranking import decimals
 from scoring.selectors.models import GENERATIVE
-from scoring.services.scoring import decimal
 
 MAX_LABELS = 128
 
@@ -148,8 +148,9 @@ class GenerativeView(ScoringView):
 def labels_of(labels: SyncLabels | None, index: int) -> list[dict[str, Any]]:
     if labels is None:
         return []
-    columns = zip(labels.labels, labels.token_ids, labels.probabilities[index], labels.logprobs[index], strict=True)
+    probabilities, logprobs = decimals(labels.probabilities[index]), decimals(labels.logprobs[index])
+    columns = zip(labels.labels, labels.token_ids, probabilities, logprobs, strict=True)
     return [
-        {"label": label, "token_ids": token_ids, "probability": decimal(probability), "logprob": decimal(logprob)}
+        {"label": label, "token_ids": token_ids, "probability": probability, "logprob": logprob}
         for label, token_ids, probability, logprob in columns
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -27,6 +27,7 @@ from scoring.api.uploads import (
     upload_request,
 )
 from scoring.filters import UploadedSetFilter
+from scoring.ingest.items import NO_CHECKS, ImportChecks
 from scoring.ingest.rows import SHOWN_CHARACTERS, readable
 from scoring.services.imports import Preview, set_import, upload_preview
 from scoring.services.retention import texts_delete
@@ -38,7 +39,7 @@ class CountsSerializer(serializers.Serializer[Any]):
     read = serializers.IntegerField()
     kept = serializers.IntegerField()
     bad = serializers.IntegerField(help_text="Left out, duplicates included")
-    duplicate = serializers.IntegerField()
+    duplicate = serializers.IntegerField(help_text="Of judgements: said twice, dropped, and not bad")
     empty = serializers.IntegerField(help_text="Kept, but without text: never scored")
 
 
@@ -103,6 +104,11 @@ class UploadedSetViewSet(ResourceViewSet):
     lookup_value_converter = "uuid"
     serializer_class: type[UploadedSetSerializer] = UploadedSetSerializer
     detail_serializer: type[UploadedSetDetailSerializer] = UploadedSetDetailSerializer
+    upload_serializer: type[UploadSerializer] = UploadSerializer
+
+    def checks_of(self, fields: dict[str, Any]) -> ImportChecks:
+        """What is checked beside the columns, taken out of the upload's fields."""
+        return NO_CHECKS
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         refuse_long_body(request)
@@ -118,7 +124,7 @@ class UploadedSetViewSet(ResourceViewSet):
         return Response(self.detail_serializer(self.found()).data)
 
     def create(self, request: Request) -> Response:
-        fields = upload_fields(request, UploadSerializer)
+        fields = upload_fields(request, self.upload_serializer)
         file = fields.pop("file")
         try:
             with closing(file):
@@ -128,6 +134,7 @@ class UploadedSetViewSet(ResourceViewSet):
                     name=fields.pop("name", file.name),
                     file=file.file,
                     file_name=file.name,
+                    checks=self.checks_of(fields),
                     **fields,
                 )
         except AssayError as error:
@@ -180,10 +187,13 @@ def set_operations(
     rule: str = "",
     serializer: type[UploadedSetSerializer] = UploadedSetSerializer,
     detail: type[UploadedSetDetailSerializer] = UploadedSetDetailSerializer,
+    upload: type[UploadSerializer] = UploadSerializer,
+    parameters: Sequence[OpenApiParameter] = (),
 ) -> Callable[[Any], Any]:
     """Describe the five operations of one kind of set: its plural, a file, one set in full, what its rows must obey."""
     one = noun.removesuffix("s")
-    short = {name: value for name, value in answer.items() if name not in ("mapping", "problems", "error")}
+    listed = serializer().fields
+    short = {name: value for name, value in answer.items() if name in listed}
     operations = extend_schema_view(
         list=operation(f"List the team's {noun}", answer=serializer(many=True), example=short, errors=LISTED),
         retrieve=operation(f"One of the {noun}, with its problems", answer=detail, example=answer, errors=(*READ, 404)),
@@ -193,15 +203,15 @@ def set_operations(
             description="Multipart, or the file as the body with the other fields as query parameters. Stored whole "
             "or not at all. 409 `already_uploaded` names the set that was made from the same bytes, in `existing`; "
             f"422 `bad_rows` lists the `problems` by line. {rule}".rstrip(),
-            request=upload_request(UploadSerializer),
+            request=upload_request(upload),
             request_example={"file": file, "name": answer["name"], "mapping": json.dumps(answer["mapping"])},
             media_type="multipart/form-data",
             answer=detail,
             example=answer,
             status=201,
             other_answers={200: detail},
-            errors=(*BODY, 409, 507),
-            parameters=UPLOAD_PARAMETERS,
+            errors=(*BODY, 404, 409, 507) if parameters else (*BODY, 409, 507),
+            parameters=[*UPLOAD_PARAMETERS, *parameters],
         ),
         preview=operation(
             f"See what a file would become as a {one}",

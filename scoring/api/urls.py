@@ -21,6 +21,7 @@ from scoring.api.judgements import JudgementSetViewSet
 from scoring.api.model_cards import CardListView, CardView
 from scoring.api.models import ModelViewSet
 from scoring.api.pooling import ClassifyView, PoolingView
+from scoring.api.pools import PoolViewSet
 from scoring.api.query_sets import QuerySetViewSet
 from scoring.api.rerank import RerankView
 from scoring.api.runs import RunSetViewSet
@@ -43,6 +44,7 @@ router.register("judgements", JudgementSetViewSet, "api-judgement-set")
 router.register("runs", RunSetViewSet, "api-run-set")
 router.register("jobs", JobViewSet, "api-job")
 router.register("comparisons", ComparisonViewSet, "api-comparison")
+router.register("pools", PoolViewSet, "api-pool")
 router.register("score-requests", ScoreRequestViewSet, "api-score-request")
 router.register("workers", WorkerViewSet, "api-worker")
 router.register("tokens", TokenViewSet, "api-token")

@@ -9,8 +9,8 @@ import numpy as np
 from django.db.models import Sum
 
 from scoring.export.formats import ExportTable
-from scoring.models import Document, Query, QueryResult, Stage
-from scoring.ranking import number, status_name, strictly_decreasing
+from scoring.models import Document, QueryResult, Stage
+from scoring.ranking import decimals, status_name, strictly_decreasing
 from scoring.selectors.counting import RowCount
 from scoring.selectors.evaluation import document_names
 from scoring.selectors.jobs import Ranking, results_of
@@ -66,23 +66,22 @@ def _rows(stage: Stage) -> Iterator[dict[str, Any]]:
         query_texts_shown([result], job.query_set)
         documents = Document.objects.filter(document_set=job.document_set_id, position__in=positions).defer("metadata")
         by_position = {document.position: document for document in texts_shown(documents, job.document_set)}
-        for rank, position in enumerate(positions, start=1):
-            row = _row(result.query, rank, by_position[position], ranking, rank - 1)
-            yield {**row, "backend": backend}
-
-
-def _row(query: Query, rank: int, document: Document, ranking: Ranking, i: int) -> dict[str, Any]:
-    return {
-        "query_id": query.external_id,
-        "query": query.text,
-        "rank": rank,
-        "document_id": document.external_id,
-        "title": document.title,
-        "score": number(ranking.block.activated[i]),
-        "raw_score": number(ranking.block.raw[i]),
-        "status": str(status_name(ranking.block.statuses[i])),
-        "text": document.text,
-    }
+        block = ranking.block
+        columns = positions, decimals(block.activated), decimals(block.raw), block.statuses.tolist()
+        for rank, (position, score, raw, status) in enumerate(zip(*columns, strict=True), start=1):
+            document = by_position[position]
+            yield {
+                "query_id": result.query.external_id,
+                "query": result.query.text,
+                "rank": rank,
+                "document_id": document.external_id,
+                "title": document.title,
+                "score": score,
+                "raw_score": raw,
+                "status": str(status_name(status)),
+                "text": document.text,
+                "backend": backend,
+            }
 
 
 def trec_word(text: str) -> str:

@@ -45,6 +45,16 @@ class ImportKind:
     any_of: tuple[str, ...] = ()  # roles of which one at least must have a column
     trec: Format | None = None  # the TREC format that holds such rows
 
+    @property
+    def graded(self) -> bool:
+        """Whether rows are grades of pairs, of which a repeated one is no fault and another grade is a conflict."""
+        return self.item_model is Judgement
+
+    @property
+    def names_pairs(self) -> bool:
+        """Whether rows name a query and a document, first of all, by the ids of other files."""
+        return self.columns[:2] == ("query_id", "document_id")
+
 
 def _document(values: dict[str, Any], mapping: Mapping, number: int) -> Item:
     external_id = _id(values, mapping, "id", default=str(number))
@@ -127,7 +137,9 @@ def _grade(value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"the grade is {_shown(value)}; it must be a whole number") from None
     if not number.is_integer() or int(number) not in GRADES:
-        raise ValueError(f"the grade is {_shown(value)}; it must be a whole number such as 0, 1 or 2")
+        raise ValueError(
+            f"the grade is {_shown(value)}; it must be a whole number such as 0, 1 or 2: map a finer scale to one"
+        )
     return int(number)
 
 

@@ -29,6 +29,9 @@ class SeenKeys:
             self._grow()
         return True
 
+    def has(self, key: Hashable) -> bool:
+        return bool(self._table[self._slot(hash(key) & HASH_BITS or 1)])
+
     def _slot(self, digest: int) -> int:
         """Where ``digest`` is, or would be put."""
         table, mask = self._table, len(self._table) - 1

@@ -14,6 +14,7 @@ from scoring.models.job_limit import JobLimit
 from scoring.models.judgement_set import Judgement, JudgementSet
 from scoring.models.placement import Placement
 from scoring.models.playground_example import PlaygroundExample
+from scoring.models.pool import JudgingRule, PairClaim, Pool, PoolPair
 from scoring.models.query_set import Query, QuerySet
 from scoring.models.request_batch import BatchLine, RequestBatch
 from scoring.models.result import QueryResult
@@ -26,6 +27,7 @@ from scoring.models.table_choice import TableChoice
 from scoring.models.transition import Transition
 from scoring.models.upload import Upload
 from scoring.models.usage import Usage, UsageClosing, UsageSource
+from scoring.models.verdict import Judge, Verdict, VerdictSource
 from scoring.models.webhook import Webhook, WebhookDelivery, WebhookEvent
 from scoring.models.worker import Worker
 
@@ -46,11 +48,16 @@ __all__ = [
     "ImportPreset",
     "Job",
     "JobLimit",
+    "Judge",
     "Judgement",
     "JudgementSet",
+    "JudgingRule",
     "ModelSample",
+    "PairClaim",
     "Placement",
     "PlaygroundExample",
+    "Pool",
+    "PoolPair",
     "Query",
     "QueryResult",
     "QuerySet",
@@ -67,6 +74,8 @@ __all__ = [
     "Usage",
     "UsageClosing",
     "UsageSource",
+    "Verdict",
+    "VerdictSource",
     "Webhook",
     "WebhookDelivery",
     "WebhookEvent",

@@ -16,7 +16,7 @@ from assay.api.sentences import shortened
 from assay.errors import AssayError
 from scoring.models import Chunk, Document, Job, Query, QueryResult, Stage, Worker
 from scoring.models.chunk import BLOBS
-from scoring.ranking import FAILED, POSITION, ScoreBlock, number, status_name
+from scoring.ranking import FAILED, POSITION, ScoreBlock, decimals, status_name
 from scoring.selectors.failures import failure_codes
 from scoring.selectors.job_waiting import Waiting, job_waiting
 from scoring.selectors.packed import packed_part
@@ -196,16 +196,18 @@ def ranked_documents_of(
 def _ranked(
     ranking: Ranking, documents: Mapping[int, Document], failures: Mapping[int, str], start: int
 ) -> list[RankedDocument]:
+    block = ranking.block
+    columns = ranking.positions.tolist(), decimals(block.activated), decimals(block.raw), block.statuses.tolist()
     return [
         RankedDocument(
-            rank=start + place + 1,
+            rank=rank,
             document=documents[position],
-            score=number(ranking.block.activated[place]),
-            raw_score=number(ranking.block.raw[place]),
-            status=status_name(ranking.block.statuses[place]),
+            score=score,
+            raw_score=raw,
+            status=status_name(status),
             failure=failures.get(position, ""),
         )
-        for place, position in enumerate(ranking.positions.tolist())
+        for rank, (position, score, raw, status) in enumerate(zip(*columns, strict=True), start=start + 1)
     ]
 
 

@@ -9,7 +9,7 @@ from django.contrib.postgres.search import SearchQuery
 from django.db.models import Count, Model, Q, QuerySet
 
 from assay.api.principal import Principal
-from scoring.models import Document, DocumentSet, Job, Judgement, Query, RunEntry, RunSet
+from scoring.models import Document, DocumentSet, Job, Judgement, JudgementSet, Query, RunEntry, RunSet
 from scoring.models import QuerySet as QueriesSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.models.document_set import document_words
@@ -62,7 +62,11 @@ def _documents_with(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
 
 
 def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:
-    """The team's sets of this name, the newest first: each upload under the same name is a version of it."""
+    """The newest first. Of judgements those that say so; of other sets the team's of this name, as each upload under
+    the same name is a version of it."""
+    if isinstance(uploaded, JudgementSet):
+        versions = JudgementSet.objects.filter(root=uploaded.root, state=SetState.READY)
+        return list(versions.order_by("-version")[:VERSIONS_SHOWN])
     model = type(uploaded)
     same = model._default_manager.filter(team_id=uploaded.team_id, name=uploaded.name, state=SetState.READY)
     return list(same.only("name", "created_at", "counts").order_by("-created_at")[:VERSIONS_SHOWN])

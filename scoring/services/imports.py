@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from django.db import connection, transaction
@@ -18,62 +18,24 @@ from assay.texts import has_visible
 from assay.token_form import tokens_hidden
 from audit.services import audit_record
 from scoring.export.tables import csv_table
+from scoring.ingest.conflicts import ConflictRule
 from scoring.ingest.formats import SNIFF_BYTES, Format, sniff, text_encoding
-from scoring.ingest.kinds import IMPORT_KINDS, ImportKind, Item
+from scoring.ingest.items import NO_CHECKS, ImportChecks, ImportReport, Source, items_kept, rows_judged, scale_of
+from scoring.ingest.kinds import IMPORT_KINDS, ImportKind
+from scoring.ingest.known_ids import IdCheck
 from scoring.ingest.lengths import TextLengths
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
-from scoring.ingest.seen import SeenKeys
+from scoring.models import JudgementSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
 
 PREVIEW_ROWS: Final = 50
 SAMPLE_ROWS: Final = 200
-KEPT_PROBLEMS: Final = 100
-RAW_CHARACTERS: Final = 300
 HASH_BLOCK: Final = 1 << 20
 SHOWN_NAME: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """``raw``: the row as it was read, for whoever looks at it before the import; it is not kept."""
-
-    line: int
-    message: str
-    raw: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"line": self.line, "message": self.message}
-
-
-@dataclass(slots=True)
-class ImportReport:
-    """What was found. ``problems`` holds the first ones only; the counts are complete."""
-
-    read: int = 0
-    kept: int = 0
-    bad: int = 0
-    duplicate: int = 0
-    empty: int = 0
-    problems: list[Problem] = field(default_factory=list)
-
-    def refuse(self, row: Row, message: str) -> None:
-        self.bad += 1
-        if len(self.problems) < KEPT_PROBLEMS:
-            raw = " | ".join(str(readable(value)) for value in row.values.values())[:RAW_CHARACTERS]
-            self.problems.append(Problem(row.line, readable(message), raw))
-
-    def counts(self) -> dict[str, int]:
-        return {
-            "read": self.read,
-            "kept": self.kept,
-            "bad": self.bad,
-            "duplicate": self.duplicate,
-            "empty": self.empty,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +71,13 @@ def set_import(
     mapping: dict[str, Any] | None = None,
     keep_good_rows: bool = False,
     use_existing: bool = False,
+    checks: ImportChecks = NO_CHECKS,
 ) -> tuple[UploadedSet, bool]:
     """Read ``file`` (seekable, UTF-8) into a new set of the principal's team. Returns the set and whether it is new.
 
     Raises AssayError 422 ``unreadable_file``; 422 ``bad_mapping``; 422 ``bad_rows`` with the problems by line, unless
     ``keep_good_rows``; 409 ``already_uploaded`` naming the set made from the same bytes by the same mapping, unless
-    ``use_existing``, which returns that set instead.
+    ``use_existing``, which returns that set instead; 422 ``ids_do_not_match`` when hardly a row is of the sets checked.
     """
     kind = import_kind(kind_name)
     _check_name(name)
@@ -124,7 +87,9 @@ def set_import(
         file_format = sniff(file, trec=kind.trec)
         columns = columns_found(file, file_format)
         resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
-        if existing := set_of_file(principal=principal, kind=kind, checksum=checksum, mapping=resolved):
+        if existing := set_of_file(
+            principal=principal, kind=kind, checksum=checksum, mapping=resolved, rule=checks.conflicts
+        ):
             if use_existing:
                 return existing, False
             raise AssayError(
@@ -137,7 +102,8 @@ def set_import(
                 extra={"existing": {"id": str(existing.pk), "name": existing.name}},
             )
         with transaction.atomic():
-            return _store(principal, kind, name, file, file_name, file_format, resolved, checksum, keep_good_rows), True
+            source = Source(file, file_name, file_format, checksum, resolved)
+            return _store(principal, kind, name, source, keep_good_rows, checks), True
     except FileProblem as error:
         raise AssayError("unreadable_file", f"{file_name}: {error}", status=422, param="file") from error
 
@@ -146,30 +112,29 @@ def _store(
     principal: Principal,
     kind: ImportKind,
     name: str,
-    file: BinaryIO,
-    file_name: str,
-    file_format: Format,
-    mapping: Mapping,
-    checksum: str,
+    source: Source,
     keep_good_rows: bool,
+    checks: ImportChecks,
 ) -> UploadedSet:
+    file_name = source.file_name
     uploaded = kind.set_model.objects.create(
         team=principal.team,
         created_by=principal.user,
         name=name,
         file_name=file_name[:255],
-        file_format=file_format,
-        checksum=checksum,
-        mapping=mapping.to_json(),
+        file_format=source.file_format,
+        checksum=source.checksum,
+        mapping=source.mapping.to_json(),
+        **_version(checks.base),
     )
-    report = ImportReport()
+    report = checks.report()
     columns = (kind.parent, "position", *kind.columns)
     statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
     parent = str(uploaded.pk)  # once, not once a row
     lengths = TextLengths()
     text = kind.columns.index("text") if "text" in kind.columns else None
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for position, values in enumerate(_items(kind, rows_read(file, file_format), mapping, report)):
+        for position, values in enumerate(items_kept(kind, source, report, checks.conflicts)):
             copy.write_row((parent, position, *values))
             if text is not None:
                 lengths.add(values[text])
@@ -187,6 +152,8 @@ def _store(
         raise FileProblem(
             f"None of its {report.read:,} rows can be kept; the first: line {first.line} {first.message}."
         )
+    if report.ids.too_few:
+        raise _ids_do_not_match(report.ids)
     uploaded.counts = report.counts()
     uploaded.problems = [problem.to_json() for problem in report.problems]
     uploaded.state = SetState.READY
@@ -194,47 +161,51 @@ def _store(
     if isinstance(uploaded, TextSet):
         uploaded.statistics = lengths.to_json()
         fields.append("statistics")
+    if isinstance(uploaded, JudgementSet):
+        uploaded.provenance = {**report.findings(), "rule": checks.conflicts}
+        uploaded.scale = scale_of(report, checks.base)
+        fields += ["provenance", "scale"]
     uploaded.save(update_fields=fields)
     transition_record(uploaded, SetState.RECEIVING, SetState.READY, actor=principal.label, reason="imported").save()
     audit_record(verb=f"{kind.noun}.uploaded", principal=principal, target=uploaded, detail=report.counts())
     return uploaded
 
 
-def _items(kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport) -> Iterator[tuple[Any, ...]]:
-    """The values of every row that can be kept; the report is filled on the way."""
-    for row, item, problem in _judged(kind, rows, mapping, report):
-        if item is None:
-            report.refuse(row, problem)
-            continue
-        report.kept += 1
-        report.empty += item.is_empty
-        yield item.values
+def _version(base: JudgementSet | None) -> dict[str, Any]:
+    """The fields of the next version of ``base``'s set; of others there is nothing to say."""
+    if base is None:
+        return {}
+    versions = JudgementSet.objects.select_for_update().filter(root=base.root).order_by("-version")
+    return {
+        "root": base.root,
+        "version": versions[0].version + 1,
+        "relevant_from": base.relevant_from,
+        "guidelines": base.guidelines,
+    }
 
 
-def _judged(
-    kind: ImportKind, rows: Iterator[Row], mapping: Mapping, report: ImportReport
-) -> Iterator[tuple[Row, Item | None, str]]:
-    """Every row with its item, or with why it has none. The first of equal keys is kept."""
-    seen = SeenKeys()
-    for row in rows:
-        report.read += 1
-        if row.problem:
-            yield row, None, row.problem
-            continue
-        try:
-            item = kind.build(row.values, mapping, report.read)
-        except ValueError as error:
-            yield row, None, str(error)
-            continue
-        if seen.add(item.key):
-            yield row, item, ""
-        else:
-            report.duplicate += 1
-            yield row, None, f"repeats {' and '.join(map(repr, item.key))}, which an earlier row has"
+def _ids_do_not_match(ids: IdCheck) -> AssayError:
+    shown = [f"{key!r}" for first in ids.first for key in first[:2]]
+    return AssayError(
+        "ids_do_not_match",
+        f"Of {ids.rows:,} rows {ids.matched:,} name a query and a document of the sets chosen; unknown are "
+        f"{', '.join(shown)}. Choose the sets that the file was made for, or none.",
+        status=422,
+        param="query_set" if ids.unknown[0] else "document_set",
+        extra={"ids": ids.to_json()},
+    )
 
 
-def bad_rows_csv(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None) -> Iterator[str]:
-    """Lines of a CSV file: each row that cannot be kept, with its line and the reason before its own columns.
+def bad_rows_csv(
+    *,
+    kind_name: str,
+    file: BinaryIO,
+    mapping: dict[str, Any] | None = None,
+    checks: ImportChecks = NO_CHECKS,
+    unmatched: bool = False,
+) -> Iterator[str]:
+    """Lines of a CSV file: each row that cannot be kept, with its line and the reason before its own columns; with
+    ``unmatched``, each good row that names what the sets of ``checks`` do not have.
 
     Raises AssayError 422 for a file, or a mapping, that nothing can be read by.
     """
@@ -245,18 +216,25 @@ def bad_rows_csv(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | No
         resolved = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
     except FileProblem as problem:
         raise AssayError("unreadable_file", str(problem), status=422, param="file") from problem
-    judged = _judged(kind, rows_read(file, file_format), resolved, ImportReport())
+    report = checks.report()
+    judged = rows_judged(kind, Source(file, "", file_format, "", resolved), report, checks.conflicts)
+    told = (
+        (row, report.ids.problem(*item.key) if unmatched else "") if item else (row, "" if unmatched else problem)
+        for row, item, problem in judged
+    )
     return csv_table(
         ["line", "reason", *columns],
         (
             [row.line, readable(problem), *(readable(row.values.get(column, "")) for column in columns)]
-            for row, item, problem in judged
-            if item is None
+            for row, problem in told
+            if problem
         ),
     )
 
 
-def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None) -> Preview:
+def upload_preview(
+    *, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | None = None, checks: ImportChecks = NO_CHECKS
+) -> Preview:
     """Read the whole file without storing anything: the first rows, and every problem wherever it is.
 
     Raises AssayError 422 ``unreadable_file``. A mapping that cannot be completed is a message in the preview.
@@ -267,11 +245,11 @@ def upload_preview(*, kind_name: str, file: BinaryIO, mapping: dict[str, Any] | 
         columns = columns_found(file, file_format)
         first = itertools.islice(rows_read(file, file_format), PREVIEW_ROWS)
         rows = [Row(row.line, readable(row.values), row.problem) for row in first]
-        report, error, resolved = ImportReport(), "", dict(mapping or {})
+        report, error, resolved = checks.report(), "", dict(mapping or {})
         try:
             found = Mapping.resolve(mapping, roles=kind.roles, columns=columns, any_of=kind.any_of)
             resolved = found.to_json()
-            deque(_items(kind, rows_read(file, file_format), found, report), maxlen=0)
+            deque(items_kept(kind, Source(file, "", file_format, "", found), report, checks.conflicts), maxlen=0)
         except AssayError as refusal:
             error = refusal.message
         return Preview(file_format, columns, resolved, error, rows, report)
@@ -315,13 +293,20 @@ def _check_name(name: str) -> None:
 
 
 def set_of_file(
-    *, principal: Principal, kind: ImportKind, checksum: str, mapping: Mapping | None = None
+    *,
+    principal: Principal,
+    kind: ImportKind,
+    checksum: str,
+    mapping: Mapping | None = None,
+    rule: ConflictRule | None = None,
 ) -> UploadedSet | None:
-    """The team's set that was made from the bytes with this checksum, by this mapping if one is given, and still has
-    its texts; if there is one."""
+    """The team's set that was made from the bytes with this checksum, by this mapping and this rule if they are given,
+    and still has its texts; if there is one."""
     same = Q(checksum=checksum, state=SetState.READY)
     if mapping is not None:
         same &= Q(mapping=mapping.to_json())
+    if rule is not None and kind.graded:
+        same &= Q(provenance__rule=rule)
     if issubclass(kind.set_model, TextSet):
         same &= Q(texts_delete_requested_at=None)
     return kind.set_model.objects.for_team(principal.team).filter(same).first()

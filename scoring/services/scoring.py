@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
 from django.conf import settings
 
 from assay.api.principal import Principal
@@ -19,7 +18,7 @@ from scoring.gathering import Gathering
 from scoring.models import ScoreRequest, ScoringModel
 from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions, SyncReply, SyncRequest
-from scoring.ranking import number
+from scoring.ranking import decimals
 from scoring.routing import ModelRouter
 from scoring.scatter import alike, merged
 from scoring.services.admission import admitted
@@ -303,25 +302,26 @@ def _param(reply: SyncReply) -> str | None:
 def _items(reply: SyncReply) -> list[ScoredItem]:
     windows: Sequence[list[int] | None] = reply.best_windows or [None] * len(reply.scores)
     places: Sequence[int] = reply.positions or range(len(reply.scores))
+    columns = (
+        places,
+        decimals(reply.scores),
+        decimals(reply.raw_scores),
+        reply.statuses,
+        reply.truncated_tokens,
+        windows,
+    )
     return [
         ScoredItem(
             place,
-            decimal(score),
-            decimal(raw),
+            score,
+            raw,
             ItemStatus(status),
             reply.errors.get(str(pair)),
             truncated,
             None if score is None else window,
         )
-        for pair, (place, score, raw, status, truncated, window) in enumerate(
-            zip(places, reply.scores, reply.raw_scores, reply.statuses, reply.truncated_tokens, windows, strict=True)
-        )
+        for pair, (place, score, raw, status, truncated, window) in enumerate(zip(*columns, strict=True))
     ]
-
-
-def decimal(value: float | None) -> float | None:
-    """A float32 as jobs and exports show it, so that one score reads the same everywhere."""
-    return None if value is None else number(np.float32(value))
 
 
 def _check_size(queries: Sequence[Side], documents: Sequence[Side], pairing: str) -> None:

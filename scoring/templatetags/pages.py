@@ -19,7 +19,16 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
-from scoring.states import ExportState, ItemStatus, JobState, ModelState, PlacementState, SetState, WorkerState
+from scoring.states import (
+    ExportState,
+    ItemStatus,
+    JobState,
+    ModelState,
+    PlacementState,
+    PoolState,
+    SetState,
+    WorkerState,
+)
 from scoring.web.navigation import Group, navigation_for
 
 register = template.Library()
@@ -64,6 +73,8 @@ TONES: dict[str, str] = {
     ExportState.RUNNING: "live",
     ExportState.DONE: "ok",
     ExportState.FAILED: "bad",
+    PoolState.OPEN: "live",
+    PoolState.CLOSED: "",
     ItemStatus.OK: "ok",
     ItemStatus.TRUNCATED: "warn",
     ItemStatus.EMPTY: "wait",

@@ -73,7 +73,7 @@ class SetChoice(forms.ModelChoiceField):
     """A ready set of the team, shown with its size."""
 
     def label_from_instance(self, obj: Any) -> str:
-        return f"{obj.name} — {obj.counts.get('kept', 0):,} rows"
+        return f"{obj} — {obj.counts.get('kept', 0):,} rows"
 
 
 class EvaluationForm(forms.Form):
@@ -88,4 +88,5 @@ def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:
     ready = Q(state=SetState.READY)
     if issubclass(model, TextSet):
         ready &= Q(texts_delete_requested_at=None)
-    return model.objects.for_team(principal.team).filter(ready).only("name", "counts")
+    fields = ("name", "counts", "version") if model is JudgementSet else ("name", "counts")
+    return model.objects.for_team(principal.team).filter(ready).only(*fields)

@@ -45,6 +45,7 @@ ENTRIES: Final = {
         Entry("home", "Home", "home", "web:home", "g h"),
         Entry("jobs", "Jobs", "jobs", "web:job_list", "g j", Scope.JOBS),
         Entry("comparisons", "Comparisons", "compare", "web:comparison_list", "g c", Scope.JOBS),
+        Entry("pools", "Judging", "check", "web:pool_list", "g p", Scope.JOBS),
         Entry("try", "Try it", "try", "web:try", "g t", Scope.SCORE),
         Entry("requests", "Score requests", "requests", "web:score_request_list", "", Scope.SCORE),
     ),

@@ -75,7 +75,7 @@ class ResultPassageView(PrincipalMixin):
         stage = stage_or_404(request, job)
         if not form.is_valid() or stage.model is None:
             raise Http404
-        query, document = _pair(job, **form.cleaned_data)
+        query, document = pair_shown(job, **form.cleaned_data)
         back = f"{reverse('web:job_detail', args=[job.pk])}?{request.GET.urlencode()}#d{document.position}"
         context = {"job": job, "query": query, "document": document, "model": stage.model, "back": back, "view": self}
         try:
@@ -92,7 +92,7 @@ class ResultPassageView(PrincipalMixin):
         return render(request, "jobs/_passage.html" if wants_fragment(request) else "jobs/passage.html", context)
 
 
-def _pair(job: Job, query: int, document: int) -> tuple[Query, Document]:
+def pair_shown(job: Job, query: int, document: int) -> tuple[Query, Document]:
     queries = Query.objects.filter(query_set=job.query_set_id, position=query)
     documents = Document.objects.filter(document_set=job.document_set_id, position=document)
     found = texts_shown(queries, job.query_set).first(), texts_shown(documents, job.document_set).first()

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scoring.models import Comparison, Job, ScoreRequest
+from scoring.models import Comparison, Job, Pool, ScoreRequest
 from scoring.models.base import UploadedSet
 from scoring.templatetags import pages
 from scoring.web.set_kinds import kind_of
@@ -97,6 +97,24 @@ class ComparisonTable(tables.Table):
         return pages.chip("pinned", "ok") if value else "—"
 
 
+class PoolTable(tables.Table):
+    name = tables.Column()
+    state = StateColumn()
+    pair_count = CountColumn("Pairs")
+    quorum = tables.Column("Judges per pair", attrs=NUMBER)
+    query_set = tables.Column("Queries", attrs={"td": {"class": "muted break"}}, accessor="query_set__name")
+    base = tables.Column("Judgements", default="—", attrs={"td": {"class": "muted break"}})
+    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
+    created_at = MomentColumn("Made", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = "-created_at"
+        empty_text = "No pool matches this filter."
+
+    def render_name(self, record: Pool) -> SafeString:
+        return main_link(reverse("web:pool_detail", args=[record.pk]), record.name)
+
+
 class ScoreRequestTable(tables.Table):
     created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
     endpoint = tables.Column(attrs={"td": {"class": "mono"}})
@@ -130,5 +148,6 @@ TABLES: Final[dict[str, type[tables.Table]]] = {
     "sets": SetTable,
     "jobs": JobTable,
     "comparisons": ComparisonTable,
+    "pools": PoolTable,
     "score-requests": ScoreRequestTable,
 }

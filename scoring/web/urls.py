@@ -16,9 +16,11 @@ from scoring.web import (
     job_new,
     job_page,
     jobs,
+    judging,
     model_new,
     models,
     playground,
+    pools,
     queue,
     result_actions,
     score_requests,
@@ -64,6 +66,16 @@ urlpatterns = [
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),
     path("jobs/<uuid:pk>/keep/", result_actions.ResultKeepView.as_view(), name="result_keep"),
     path("jobs/<uuid:pk>/passage/", result_actions.ResultPassageView.as_view(), name="result_passage"),
+    path("jobs/<uuid:pk>/judge/", judging.ResultJudgeView.as_view(), name="result_judge"),
+    path("pools/", pools.PoolListView.as_view(), name="pool_list"),
+    path("pools/new/", pools.PoolNewView.as_view(), name="pool_new"),
+    path("pools/<uuid:pk>/", pools.PoolDetailView.as_view(), name="pool_detail"),
+    path("pools/<uuid:pk>/judge/", judging.JudgeView.as_view(), name="pool_judge"),
+    path("pools/<uuid:pk>/bulk/", judging.BulkView.as_view(), name="pool_bulk"),
+    *(
+        path(f"pools/<uuid:pk>/{deed}/", pools.PoolActionView.as_view(deed=deed), name=f"pool_{deed}")
+        for deed in pools.DEEDS
+    ),
     path("comparisons/", comparisons.ComparisonListView.as_view(), name="comparison_list"),
     path("comparisons/new/", comparisons.ComparisonNewView.as_view(), name="comparison_new"),
     path("comparisons/<uuid:pk>/", comparison_page.ComparisonDetailView.as_view(), name="comparison_detail"),

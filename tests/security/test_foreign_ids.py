@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, resolve
@@ -31,11 +32,14 @@ from scoring.models import (
     Job,
     JudgementSet,
     PlaygroundExample,
+    Pool,
+    PoolPair,
     QuerySet,
     RequestBatch,
     RunSet,
     ScoreRequest,
     Upload,
+    Verdict,
     Webhook,
     WebhookDelivery,
 )
@@ -43,6 +47,7 @@ from scoring.services.batch_files import batch_file_store
 from scoring.services.comparisons import comparison_create
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
+from scoring.services.pools import pool_create
 from scoring.services.request_batches import batch_create
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
@@ -79,6 +84,8 @@ OWNED = {
     "try/": "example",
     "api/v1/comparisons/": "comparison",
     "comparisons/": "comparison",
+    "api/v1/pools/": "pool",
+    "pools/": "pool",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -95,7 +102,7 @@ QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison),
+    *(Export, PlaygroundExample, Comparison, Pool, PoolPair, Verdict),
 )
 
 
@@ -166,6 +173,7 @@ def owned(analyst: User, team: Team) -> Owned:
         },
         **sets,
         "comparison": comparison,
+        "pool": pool_create(principal=principal_of_user(analyst), stages=[job.last_stage]),
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -257,14 +265,19 @@ NAMED = {
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
+    *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
+    *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
 }
+POOLED = ("run_set", "query_set", "document_set", "base")
 # Filters: a foreign id is like any other that no row of the team has.
 FILTERS = {
     *(("get", "/api/v1/jobs", name) for name in ("document_set", "query_set", "cloned_from")),
     ("get", "/api/v1/webhook-deliveries", "webhook"),
     ("get", "/api/v1/comparisons", "job"),
+    ("get", "/api/v1/pools", "query_set"),
+    ("get", "/api/v1/judgements", "root"),
 }
-ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets"}
+ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
 
 def uuid_fields(schema: dict[str, Any], before: str = "") -> Iterator[str]:
@@ -309,9 +322,17 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     job = client.post("/api/v1/jobs", good).json()["id"]
     bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
     compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
+    theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
     for method, path, field in NAMED:
-        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies[field]
-        answer = getattr(client, method)(path.replace("{id}", job), body)
+        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies.get(field, {})
+        if path == "/api/v1/pools" and field in theirs:
+            body = {"stages": [], field: theirs[field]}
+        if path == "/api/v1/judgements":
+            body = {"file": SimpleUploadedFile("q.txt", b"q1 0 d1 1\n"), field: theirs[field]}
+        form = "multipart" if "file" in body else "json"
+        answer = getattr(client, method)(
+            path.replace("{id}", job), body, **({} if method == "get" else {"format": form})
+        )
         assert answer.status_code == 404, (field, answer.content)
         error = answer.json()["error"]
         assert (error["code"], re.sub(r"\[\d+\]", "", error["param"])) == ("not_found", field)

@@ -251,7 +251,7 @@ SPECTACULAR_SETTINGS = {
 # --- Celery: it carries wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept -----------
 CELERY_BROKER_URL = env.celery_broker(REDIS_URL)
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "visibility_timeout": 3600,
+    "ack_emulation": False,  # else two round trips a message, to keep what a caller would have asked elsewhere long before
     "socket_keepalive": True,
     "health_check_interval": 25,
     "socket_timeout": 30,

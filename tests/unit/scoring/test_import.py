@@ -12,10 +12,12 @@ from pyarrow import parquet
 
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from scoring.ingest.conflicts import ConflictRule
+from scoring.ingest.items import ImportChecks
 from scoring.ingest.seen import SeenKeys
-from scoring.models import Document, DocumentSet, Judgement, Query, RunEntry, RunSet
+from scoring.models import Document, DocumentSet, Judgement, JudgementSet, Query, RunEntry, RunSet
 from scoring.selectors.runs import run_entries
-from scoring.services.imports import set_import, upload_preview
+from scoring.services.imports import bad_rows_csv, set_import, upload_preview
 from tests.unit.scoring.conftest import Upload
 
 
@@ -163,7 +165,7 @@ def test_queries_and_judgements(upload: Upload) -> None:
     assert Judgement.objects.get(judgement_set=beir).grade == 3
     with pytest.raises(AssayError) as refused:
         upload("judgements", b"q1 0 d1 2\nq1 0 d1 1\n")
-    assert "line 2 repeats 'q1' and 'd1'" in refused.value.message
+    assert "line 1 the pair has the grades 2, 1" in refused.value.message
     with pytest.raises(AssayError, match=r"the grade is '1\.5'"):
         upload("judgements", b"query_id,document_id,grade\nq,d,1.5\n")
 
@@ -319,3 +321,53 @@ def test_an_unfinished_document_of_a_collection_is_named(upload: Upload) -> None
 def test_what_a_query_means_is_kept_under_its_own_name(upload: Upload) -> None:
     queries = upload("queries", b"id\ttext\tdescription\ttags\nq1\ttick\tRemoval only.\toutdoor\n")
     assert Query.objects.get(query_set=queries).metadata == {"narrative": "Removal only.", "tags": "outdoor"}
+
+
+CONFLICTS = b"q1 0 d1 2\nq1 0 d1 0\nq1 0 d2 1\nq1 0 d2 1\nq1 0 d1 1\nq2 0 d3 -1\n"
+
+
+@pytest.mark.parametrize(("rule", "grade"), [("last", 1), ("judges", 1), ("reject", None)])
+def test_a_pair_with_several_grades_is_resolved_by_the_rule(upload: Upload, rule: str, grade: int | None) -> None:
+    checks = ImportChecks(conflicts=ConflictRule(rule))
+    if grade is None:
+        with pytest.raises(AssayError) as refused:
+            upload("judgements", CONFLICTS, checks=checks)
+        assert [problem["line"] for problem in refused.value.extra["problems"]] == [1, 2, 5]
+    judged = upload("judgements", CONFLICTS, checks=checks, keep_good_rows=True)
+    rows = {row.document_id: row.grade for row in Judgement.objects.filter(judgement_set=judged)}
+    assert rows == ({"d1": grade} if grade is not None else {}) | {"d2": 1, "d3": -1}
+    assert judged.counts["duplicate"] == (3 if grade is not None else 1)
+    kept = judged.provenance
+    assert (kept["conflicts"], kept["pooled"], kept["queries_without_relevant"], kept["rule"]) == (1, 1, 1, rule)
+
+
+def test_the_median_of_an_even_number_of_judges_is_the_lower_one(upload: Upload) -> None:
+    judged = upload("judgements", b"q 0 d 3\nq 0 d 1\n", checks=ImportChecks(conflicts=ConflictRule.JUDGES))
+    assert Judgement.objects.get(judgement_set=judged).grade == 1
+
+
+def test_ids_are_checked_against_the_sets_chosen(upload: Upload) -> None:
+    checks = ImportChecks(
+        query_set=upload("queries", b"id,text\nq1,first\n"), document_set=upload("documents", b"id,text\nd1,a\n")
+    )
+    content = b"q1 0 d1 2\nq1 0 d9 1\nq7 0 d1 0\nq7 0 d8 0\n"
+    judged = upload("judgements", content, checks=checks)
+    assert judged.provenance["ids"] == {
+        "rows": 4, "matched": 1, "unknown_queries": 1, "unknown_documents": 2,
+        "first_unknown_queries": ["q7"], "first_unknown_documents": ["d9", "d8"],
+    }  # fmt: skip
+    lines = list(bad_rows_csv(kind_name="judgements", file=io.BytesIO(content), checks=checks, unmatched=True))
+    assert len(lines) == 4 and "'queries' has no query 'q7'; 'documents' has no document 'd8'" in lines[3]
+    with pytest.raises(AssayError) as refused:
+        upload("judgements", b"x 0 y 1\n", checks=checks)
+    assert refused.value.code == "ids_do_not_match"
+    assert JudgementSet.objects.count() == 1
+
+
+def test_a_file_may_be_the_next_version_of_a_set(upload: Upload) -> None:
+    first = upload("judgements", b"q1 0 d1 2\n")
+    second = upload("judgements", b"q1 0 d1 5\n", checks=ImportChecks(base=first))
+    assert (second.root, second.version) == (first.root, 2)
+    assert second.scale == ["0", "1", "2", "3", "4", "5"]
+    third = upload("judgements", b"q1 0 d1 7\n", checks=ImportChecks(base=first))
+    assert (third.version, third.scale) == (3, [])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from scoring.ranking import ranked, strictly_decreasing
+from scoring.ranking import decimals, ranked, strictly_decreasing
 from scoring.services.chunk_plan import BlockSize, blocks
 
 VALUES = st.sampled_from([-1.5, 0.0, 0.25, 0.25, 7.0, float("nan")])
@@ -38,3 +38,11 @@ def test_every_pair_is_in_exactly_one_block(counts: list[int], query_size: int, 
         seen[rows, columns] += 1
     assert seen.max() <= 1
     assert all(bool((seen[query, :count] == 1).all()) for query, count in enumerate(counts))
+
+
+@given(hnp.arrays(np.float32, st.integers(0, 20), elements=st.floats(width=32, allow_infinity=False)))
+def test_a_score_is_shown_by_the_shortest_decimal_that_is_it(scores: np.ndarray) -> None:
+    shown = decimals(scores)
+    for score, decimal in zip(scores, shown, strict=True):
+        shortest = float(np.format_float_positional(score, unique=True))
+        assert decimal is None if np.isnan(score) else (decimal, np.float32(decimal)) == (shortest, score)

@@ -23,7 +23,7 @@ from workers.engine.counters import Counters
 from workers.engine.pooling.encoding import Encoding
 from workers.engine.pooling.maxsim import Pairs, maxsim, maxsim_matches, maxsim_pairs
 from workers.engine.pooling.packed_documents import PackedDocuments
-from workers.engine.pooling.scattered_maxsim import maxsim_where_they_lie
+from workers.engine.pooling.scattered_maxsim import ScatteredMaxSim
 from workers.engine.role import Role
 from workers.engine.sequence import EmbeddingResults, Sequence
 
@@ -51,6 +51,7 @@ class LateInteractionRunner:
         self.gpu_maxsim = gpu_maxsim
         self.reserved_bytes = 0
         self._reservations: dict[int, Reservation] = {}
+        self._scattered = ScatteredMaxSim()
         self._lock = threading.Lock()  # requests register and finish on other threads than the runner's
 
     def register_request(self, key: int, documents: Iterable[int]) -> None:
@@ -205,7 +206,7 @@ class LateInteractionRunner:
         if isinstance(documents, PackedDocuments):
             return documents.to(CPU).maxsim(queries.to(CPU), lengths).numpy()
         if pairs is None:
-            return maxsim_where_they_lie(queries, lengths, documents).numpy()
+            return self._scattered(queries, lengths, documents).numpy()
         return _scores_on(CPU, queries, lengths, documents, pairs)
 
     def _note_fallback(self, results: EmbeddingResults, reason: str) -> None:

@@ -21,19 +21,31 @@ from workers.engine.pooling.maxsim import IMAGE_ROWS, maxsim_of_blocks
 _BUFFER_BYTES = 2**25  # smaller ones cost more calls than their nearness saves
 
 
-def maxsim_where_they_lie(queries: Tensor, query_lengths: list[int], documents: list[Encoding]) -> Tensor:
-    """``queries [M, E]`` packed; float32 ``[Q, D]``. What ``maxsim`` gives for the documents' token vectors, packed."""
-    queries = queries.to("cpu", torch.float32)
-    rows = max(1, _BUFFER_BYTES // (4 * IMAGE_ROWS * queries.shape[1])) * IMAGE_ROWS
-    vectors = [_vectors(document) for document in documents if document.tokens is not None]
-    lengths = [0 if document.tokens is None else len(document.tokens) for document in documents]
-    return maxsim_of_blocks(queries, query_lengths, _gathered(vectors, rows, queries.shape[1]), rows, lengths)
+class ScatteredMaxSim:
+    """Keeps its buffer from call to call, as large as the largest yet: to have its pages made by the system costs more
+    than the MaxSim of a hundred documents. One call at a time."""
+
+    def __init__(self) -> None:
+        self._kept = torch.empty(0)
+
+    def __call__(self, queries: Tensor, query_lengths: list[int], documents: list[Encoding]) -> Tensor:
+        """``queries [M, E]`` packed; float32 ``[Q, D]``. What ``maxsim`` gives for the documents' token vectors,
+        packed."""
+        queries = queries.to("cpu", torch.float32)
+        rows = max(1, _BUFFER_BYTES // (4 * IMAGE_ROWS * queries.shape[1])) * IMAGE_ROWS
+        vectors = [_vectors(document) for document in documents if document.tokens is not None]
+        lengths = [0 if document.tokens is None else len(document.tokens) for document in documents]
+        buffer = self._buffer(min(rows, filled_up(sum(map(len, vectors)), queries.device)), queries.shape[1])
+        return maxsim_of_blocks(queries, query_lengths, _gathered(vectors, rows, buffer), rows, lengths)
+
+    def _buffer(self, rows: int, dimensions: int) -> Tensor:
+        if self._kept.numel() < rows * dimensions:
+            self._kept = torch.empty(rows * dimensions)
+        return self._kept[: rows * dimensions].view(rows, dimensions)
 
 
-def _gathered(documents: list[Tensor], rows: int, dimensions: int) -> Iterator[Tensor]:
+def _gathered(documents: list[Tensor], rows: int, buffer: Tensor) -> Iterator[Tensor]:
     """Block after block of ``rows`` token vectors, ``[t, E]``, each over the one before it; the last one filled up."""
-    # No larger than needed: to have its pages made costs more than the MaxSim of a few documents.
-    buffer = torch.empty(min(rows, filled_up(sum(map(len, documents)), torch.device("cpu"))), dimensions)
     parts: list[Tensor] = []
     filled = 0
     for document in documents:

@@ -1,0 +1,89 @@
+"""Pools over HTTP: made of rankings, judged by a person's token, published as a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from rest_framework.test import APIClient
+
+from accounts.models import Team
+from accounts.scopes import ROLE_SCOPES, Role
+from accounts.services import token_create
+from scoring.models import Job
+from tests.api.conftest import JUDGEMENTS, RUN, Upload
+
+
+@pytest.fixture
+def ada(team: Team, analyst: User) -> APIClient:
+    """A client whose token is a person's."""
+    _, secret = token_create(team=team, name="ada's", scopes=ROLE_SCOPES[Role.ANALYST], created_by=analyst)
+    return APIClient(headers={"Authorization": f"Bearer {secret}"})
+
+
+@pytest.fixture
+def made(api: APIClient, ended: Job, upload: Upload) -> Any:
+    base = upload("judgements", JUDGEMENTS)["id"]
+    answer = api.post("/api/v1/pools", {"stages": [{"job": ended.pk}], "k": 3, "base": base, "name": "Three"})
+    assert answer.status_code == 201, answer.content
+    return answer
+
+
+def test_a_pool_is_made_judged_and_published(ada: APIClient, made: Any) -> None:
+    pool = made.json()
+    path = made["Location"]
+    pairs = pool["progress"]["pairs"]
+    assert pool["pair_count"] == pairs and 0 < pairs <= 6
+    first, second = ada.post(f"{path}/claims", {"count": 2}).json()["pairs"]
+    assert set(first) == {"pair", "query_id", "document_id", "query", "narrative", "title", "text"}
+    given = ada.post(f"{path}/verdicts", {"pair": first["pair"], "grade": 3})
+    assert given.status_code == 200 and given.json()["grade"] == 3
+    assert ada.post(f"{path}/verdicts", {"pair": second["pair"], "grade": None}).json()["grade"] is None
+    assert ada.post(f"{path}/undo").json() == second
+    assert ada.post(f"{path}/later", {"pair": second["pair"]}).json() == {"pair": second["pair"]}
+    assert second not in ada.post(f"{path}/claims", {}).json()["pairs"]
+    progress = ada.get(path).json()["progress"]
+    assert (progress["done"], progress["mine"], progress["left"]) == (1, 1, pairs - 1)
+    assert progress["judges"] == [{"name": "analyst", "graded": 1, "cannot": 0}]
+
+    published = ada.post(f"{path}/publish", {})
+    assert published.status_code == 201, published.content
+    body = published.json()
+    assert (body["version"], body["provenance"]["grades"], body["counts"]["kept"]) == (2, 1, 5)
+    versions = ada.get("/api/v1/judgements", {"root": body["root"]}).json()["results"]
+    assert sorted(one["version"] for one in versions) == [1, 2]
+    assert ada.post(f"{path}/publish", {}).json()["error"]["code"] == "nothing_to_publish"
+
+
+def test_a_pool_is_closed_opened_and_deleted(ada: APIClient, api: APIClient, made: Any) -> None:
+    path = made["Location"]
+    assert api.post(f"{path}/claims", {}).json()["error"]["code"] == "no_judge"
+    assert ada.patch(path, {"state": "closed"}).json()["state"] == "closed"
+    assert ada.post(f"{path}/claims", {}).json()["error"]["code"] == "pool_closed"
+    assert ada.patch(path, {"state": "closed"}).json()["error"]["code"] == "pool_closed"
+    assert ada.patch(path, {"state": "open"}).json()["state"] == "open"
+    assert [one["id"] for one in ada.get("/api/v1/pools", {"state": "open"}).json()["results"]] == [made.json()["id"]]
+    assert ada.delete(path).status_code == 204 and ada.get(path).status_code == 404
+
+
+def test_what_cannot_be_a_pool_is_refused(api: APIClient, ended: Job, upload: Upload, made: Any) -> None:
+    own = {"stages": [{"job": str(ended.pk)}]}
+    run = upload("runs", RUN)["id"]
+    for body, code, param in (
+        ({}, "not_poolable", "stages"),
+        ({"run_set": run}, "not_poolable", "stages"),
+        ({**own, "k": 0}, "invalid", "k"),
+        ({**own, "scale": ["a"]}, "invalid", "scale"),
+        ({**own, "scale": ["a", "a"]}, "bad_scale", "scale"),
+        ({**own, "relevant_from": 4}, "bad_pool", "relevant_from"),
+        ({**own, "query_ids": ["none"]}, "nothing_to_judge", "k"),
+        ({**own, "rule": "loudest"}, "invalid", "rule"),
+    ):
+        answer = api.post("/api/v1/pools", body)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (422, param), error
+        assert error["code"] == code or code == "invalid", error
+    assert api.post(f"{made['Location']}/verdicts", {"pair": 1, "grade": 9}).status_code == 422
+    sets = {"query_set": str(ended.query_set_id), "document_set": str(ended.document_set_id)}
+    assert api.post("/api/v1/pools", {"run_set": run, **sets}).json()["pair_count"] == 3
