@@ -127,7 +127,6 @@ PAGES: Final[dict[str, Open]] = {
     "people": at("/people/"),
     "audit": at("/audit/"),
     "settings": at("/settings/"),
-    "administration": at("/admin/"),
     "components": at("/components/"),
 }
 

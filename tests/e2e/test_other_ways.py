@@ -94,6 +94,8 @@ class Keys:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        # Somebody listens from the start: else the first choosers may open as windows of the system.
+        page.on("filechooser", lambda _: None)
 
     def press(self, *keys: str) -> None:
         for key in keys:
