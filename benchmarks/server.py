@@ -8,7 +8,6 @@ turns so that whatever else the machine does meets both alike. The last line is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -17,51 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
+sys.path[:0] = [str(ROOT), str(ROOT / "platform"), str(ROOT / "benchmarks/http")]
+
+from load import load, percentile  # noqa: E402 - found by the line above
+
 CLIENTS, ROUNDS, THREADS = (1, 16, 64, 256), 3, "64"
 BODY = json.dumps({"model": "late", "query": "honey", "documents": ["bees make honey"]}).encode()
-
-
-async def client(
-    link: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    request: bytes,
-    until: float,
-    times: list[float],
-    statuses: Counter[int],
-) -> None:
-    reader, writer = link
-    while (started := time.perf_counter()) < until:
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        lines = head.lower().split(b"\r\n")
-        length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
-        await reader.readexactly(length)
-        statuses[int(head.split(b" ", 2)[1])] += 1
-        times.append(time.perf_counter() - started)
-    writer.close()
-
-
-def measured(url: str, request: bytes, clients: int, seconds: float) -> tuple[list[float], Counter[int], float]:
-    """Each request's seconds, the statuses, and how long it took until the last was answered."""
-    times: list[float] = []
-    statuses: Counter[int] = Counter()
-
-    async def run() -> float:
-        parts = urlsplit(url)
-        links = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(clients)]
-        began = time.perf_counter()
-        await asyncio.gather(*(client(link, request, began + seconds, times, statuses) for link in links))
-        return time.perf_counter() - began
-
-    return times, statuses, asyncio.run(run())
 
 
 def requests_of(token: str) -> dict[str, bytes]:
@@ -129,8 +95,8 @@ def main(seconds: float) -> None:
 
 def wait_until_ok(url: str, request: bytes) -> None:
     while True:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            if measured(url, request, 1, 0.1)[1][200]:
+        with contextlib.suppress(OSError, EOFError):
+            if load(url, lambda _: request, clients=1, seconds=0.1).statuses[200]:
                 return
         time.sleep(0.2)
 
@@ -149,15 +115,15 @@ def compared(
     for _ in range(ROUNDS):
         for which, (url, server) in servers.items():
             before = cpu_seconds(server)
-            found, statuses, took = measured(url, request, clients, seconds)
+            found = load(url, lambda _: request, clients=clients, seconds=seconds)
             cpu[which] += cpu_seconds(server) - before
-            rates[which].append(statuses[200] / took)
-            times[which] += found
-            if refused := {status: count for status, count in statuses.items() if status != 200}:
-                print(f"{name}, {clients} clients, {which}: refused {refused}")
+            rates[which].append(found.rate)
+            times[which] += found.times
+            if found.refused:
+                print(f"{name}, {clients} clients, {which}: refused {found.refused}")
     rate = {which: statistics.median(found) for which, found in rates.items()}
-    middle = {which: 1000 * statistics.median(found) for which, found in times.items()}
-    late = {which: 1000 * sorted(found)[int(len(found) * 0.99)] for which, found in times.items()}
+    middle = {which: percentile(found, 0.5) for which, found in times.items()}
+    late = {which: percentile(found, 0.99) for which, found in times.items()}
     each = {which: 1000 * cpu[which] / len(times[which]) for which in servers}
     for which in servers:
         spread = f"p50 {middle[which]:.2f} ms, p99 {late[which]:.2f} ms, {each[which]:.2f} ms of CPU each"

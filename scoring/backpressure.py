@@ -74,8 +74,14 @@ def model_admit(*, model: ScoringModel, pairs: int, seconds: float) -> Iterator[
             load.requests, load.pairs = load.requests - 1, load.pairs - pairs
 
 
+def concurrency_in_force(model: ScoringModel) -> int:
+    """How many requests for ``model`` one web process has under way at once."""
+    share = max(1, int(settings.WEB_THREADS * SHARE))
+    return share if model.max_concurrency is None else min(share, model.max_concurrency)
+
+
 def _check(model: ScoringModel, load: _Load, seconds: float) -> None:
-    most, needed = max(1, int(settings.WEB_THREADS * SHARE)), load.pairs * load.pace
+    most, needed = concurrency_in_force(model), load.pairs * load.pace
     if load.requests >= most:
         why, retry_after = f"{load.requests} requests for it are in this process already, its limit", needed
     elif load.requests and load.answers >= FEWEST and needed > seconds:

@@ -9,17 +9,18 @@ from typing import Any, Final
 import django_filters as filters
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from assay.api.sentences import problem
 from audit.services import verbs_known
-from scoring.models import Document, Transition
+from scoring.models import Document, ScoringModel, Transition
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.job_events import PROBLEMS, WORKER
-from scoring.states import DeliveryState, JobState, ModelState, PoolState, SetState, WorkerState
+from scoring.selectors.sets import tagged
+from scoring.states import DeliveryState, EncodingState, JobState, ModelState, PoolState, SetState, WorkerState
 
 YEARS: Final = range(1970, 3000)
 
@@ -42,6 +43,17 @@ class WholeNumberFilter(filters.NumberFilter):
     field_class = forms.IntegerField  # type: ignore[assignment]  # the base is typed for its own field alone
 
 
+class ModelNameFilter(filters.CharFilter):
+    """By a model's own name, or by an alias that points at it now."""
+
+    def filter(self, qs: QuerySet[Any], value: str) -> QuerySet[Any]:
+        if not value:
+            return qs
+        named = ScoringModel.objects.filter(Q(name=value) | Q(aliases__name=value)).values("pk")
+        rows = qs.filter(**{f"{self.field_name}__in": named})
+        return rows.distinct() if self.distinct else rows
+
+
 def faults_of(filterset: filters.FilterSet) -> Iterator[tuple[str, str, str]]:
     """Of every filter that was given what it cannot take: its name, what is wrong in a sentence, a code."""
     fields, data = filterset.form.fields, filterset.data or {}
@@ -62,7 +74,7 @@ class CreatedFilter(filters.FilterSet):
 class JobFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=JobState.choices, label="State")
-    model = filters.CharFilter("stages__model__name", distinct=True, label="Name of a model in it")
+    model = ModelNameFilter("stages__model", distinct=True, label="Name of a model in it")
     document_set = filters.UUIDFilter(label="Id of its document set")
     query_set = filters.UUIDFilter(label="Id of its query set")
     cloned_from = filters.UUIDFilter(label="Id of the job it was cloned from")
@@ -78,6 +90,19 @@ class PoolFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.ChoiceFilter(choices=PoolState.choices, label="State")
     query_set = filters.UUIDFilter(label="Id of its query set")
+
+
+class EvaluationFilter(CreatedFilter):
+    job = filters.UUIDFilter("stage__job", label="Id of the job")
+    stage = WholeNumberFilter("stage__index", label="Index of the stage in its job")
+    query_set = filters.UUIDFilter("stage__job__query_set", label="Id of the query set")
+    judgement_set = filters.UUIDFilter(label="Id of the version of the judgement set")
+    name = filters.CharFilter("stage__job__name", lookup_expr="icontains", label="Job's name contains")
+    measure = filters.CharFilter(method="by_measure", label="Name of a measure in it, such as nDCG@10")
+    incomplete = filters.BooleanFilter(label="Not every pair was scored")
+
+    def by_measure(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(measures__contains=[value])
 
 
 class JobEventFilter(filters.FilterSet):
@@ -103,6 +128,12 @@ class JudgementSetFilter(UploadedSetFilter):
     root = filters.UUIDFilter(label="The id that all versions of a set share")
 
 
+class EncodingFilter(CreatedFilter):
+    document_set = filters.UUIDFilter(label="Id of the document set")
+    model = ModelNameFilter("model", label="Name of the model")
+    state = filters.MultipleChoiceFilter(choices=EncodingState.choices, label="State")
+
+
 class TextFilter(filters.FilterSet):
     """Documents and queries."""
 
@@ -114,6 +145,13 @@ class TextFilter(filters.FilterSet):
         """No text whose deletion was ordered is found, though its row may still hold it for minutes."""
         parent = "document_set" if rows.model is Document else "query_set"
         return rows.filter(text__icontains=value, **{f"{parent}__texts_delete_requested_at": None})
+
+
+class QueryFilter(TextFilter):
+    tag = filters.CharFilter(method="by_tag", label="One of its tags, as a whole")
+
+    def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(tagged(value), query_set__texts_delete_requested_at=None)
 
 
 class JudgementFilter(filters.FilterSet):
@@ -131,6 +169,10 @@ class ModelFilter(CreatedFilter):
     name = filters.CharFilter(lookup_expr="icontains", label="Name contains")
     state = filters.MultipleChoiceFilter(choices=ModelState.choices, label="State")
     kind = filters.ChoiceFilter(choices=ModelKind.choices, label="Kind")
+
+
+class ThresholdAdviceFilter(CreatedFilter):
+    model = filters.CharFilter("model__name", label="Name of the model")
 
 
 class ScoreRequestFilter(CreatedFilter):

@@ -20,6 +20,8 @@ by check constraint.
                 validating | in_progress → cancelling → cancelled
     errand  waiting → running → done | failed;  waiting → failed
     pool    open ⇄ closed
+    encoding    waiting → running → done | failed | cancelled;  waiting → failed | cancelled
+                done | failed | cancelled → deleting
     delivery    pending → delivered | failed;  delivered | failed → pending (a replay)
 """
 
@@ -159,6 +161,21 @@ class ErrandState(TextChoices):
     @property
     def is_final(self) -> bool:
         return self in (ErrandState.DONE, ErrandState.FAILED)
+
+
+class EncodingState(TextChoices):
+    """Of a document set that a worker encodes ahead; when what it encoded is let go, the row goes."""
+
+    WAITING = "waiting", "waiting for the model"
+    RUNNING = "running"
+    DONE = "done", "ready"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DELETING = "deleting", "being deleted"
+
+    @property
+    def is_open(self) -> bool:
+        return self in (EncodingState.WAITING, EncodingState.RUNNING, EncodingState.DELETING)
 
 
 class ExportState(TextChoices):
@@ -332,6 +349,13 @@ TRANSITIONS: dict[type[TextChoices], dict[str, frozenset[str]]] = {
     ErrandState: {
         ErrandState.WAITING: frozenset({ErrandState.RUNNING, ErrandState.FAILED}),
         ErrandState.RUNNING: frozenset({ErrandState.DONE, ErrandState.FAILED}),
+    },
+    EncodingState: {
+        EncodingState.WAITING: frozenset({EncodingState.RUNNING, EncodingState.FAILED, EncodingState.CANCELLED}),
+        EncodingState.RUNNING: frozenset({EncodingState.DONE, EncodingState.FAILED, EncodingState.CANCELLED}),
+        EncodingState.DONE: frozenset({EncodingState.DELETING}),
+        EncodingState.FAILED: frozenset({EncodingState.DELETING}),
+        EncodingState.CANCELLED: frozenset({EncodingState.DELETING}),
     },
     ExportState: {
         ExportState.WAITING: frozenset({ExportState.RUNNING}),

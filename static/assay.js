@@ -115,7 +115,29 @@ function columnOrder() {
   });
 }
 
+// Models that are asked side by side answer one by one: ranks are compared with those of the first column that has any.
+function rankChanges() {
+  const columns = [...document.querySelectorAll("[data-column]")].filter((column) => column.querySelector("[data-rank]"));
+  const ranks = (column) => new Map([...column.querySelectorAll("[data-rank]")].map((hit) => [hit.dataset.index, hit]));
+  const [first, ...others] = columns.map(ranks);
+  others.forEach((hits) => hits.forEach((hit, index) => {
+    const before = Number(first.get(index)?.dataset.rank), now = Number(hit.dataset.rank), change = hit.querySelector("[data-change]");
+    if (!before || !change) return;
+    change.hidden = false;
+    change.textContent = before === now ? "same rank" : `${before > now ? "↑" : "↓"} ${Math.abs(before - now)}, from rank ${before}`;
+  }));
+}
+
+// A column that goes takes its request with it.
+function columnsGone() {
+  document.body.addEventListener("htmx:beforeCleanupElement", (event) => {
+    if (event.target.matches?.("[data-column][hx-post]")) htmx.trigger(event.target, "htmx:abort");
+  });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  columnsGone();
+  document.body.addEventListener("htmx:afterSettle", rankChanges);
   themeChoice();
   menus();
   columnOrder();

@@ -22,6 +22,7 @@ from workers import tasks
 from workers.batch import Batch
 from workers.bm25_indexes import Bm25Indexes
 from workers.consumer import Consumer
+from workers.encodings import Encodings
 from workers.engine.config import EngineConfig
 from workers.errands import Errands
 from workers.heartbeat import Heartbeat, Pulse
@@ -100,6 +101,7 @@ class WorkerProcess:
         self.sync = SyncDesk(host=self.host, ranker=SetRanker(host=self.host, indexes=indexes), worker_name=name)
         self.batch = Batch(host=self.host, engine=self.engine, retriever=Retriever(indexes), worker=self.worker)
         self.errands = Errands(engine=self.engine, host=self.host, worker=self.worker)
+        self.encodings = Encodings(engine=self.engine, host=self.host, worker=self.worker)
         self.consumer = Consumer(name=name, worker_id=worker_id, models=self.host.serving)
         self.watchdog = Watchdog(progress=lambda: self.engine.progress, limit=self._patience, last_words=self._stalled)
         # A chunk may hang while the engine gets on with the work of others.
@@ -111,7 +113,7 @@ class WorkerProcess:
         self.sync.start()
         self.consumer.start(patience=CONNECT_SECONDS)  # who is called ready gets messages
         worker_started(worker=self.worker)
-        for part in (self.watchdog, self.chunk_watchdog, self.host, self.batch, self.errands):
+        for part in (self.watchdog, self.chunk_watchdog, self.host, self.batch, self.errands, self.encodings):
             part.start()
         logger.info("worker %s is %s", self.worker.name, self.worker.state)
 
@@ -120,6 +122,7 @@ class WorkerProcess:
         self.batch.check()
         self.batch.wake()
         self.errands.wake()
+        self.encodings.wake()
 
     def drain(self) -> None:
         """Take nothing new, stop after the micro-batch, give the chunks back, answer who waits, and be gone."""
@@ -132,6 +135,7 @@ class WorkerProcess:
         self.batch.drain(4.0)
         self.sync.drain(2.0)
         self.errands.stop()
+        self.encodings.stop()
         self.host.stop()
         self.heartbeat.stop(1.0)
         self.watchdog.stop()

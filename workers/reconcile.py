@@ -19,12 +19,14 @@ from scoring import dispatch
 from scoring.models import Chunk, Stage, Worker
 from scoring.services.chunk_sizes import stages_fit_chunks
 from scoring.services.chunks import RUNNABLE, chunks_reclaim_expired, liveness
+from scoring.services.encodings import encodings_reclaim
 from scoring.services.errands import errands_reclaim
 from scoring.services.exports import exports_expire, exports_reclaim
 from scoring.services.finalize import jobs_advance
 from scoring.services.history import samples_take
 from scoring.services.holds import workers_end_maintenance, workers_quarantine
 from scoring.services.job_watch import jobs_expire, jobs_start_due, jobs_stop_finish, jobs_stop_hopeless
+from scoring.services.model_judges import model_judgings_store
 from scoring.services.placements import placements_reconcile
 from scoring.services.queues import queues_sweep
 from scoring.services.registry import self_tests_reclaim
@@ -78,6 +80,7 @@ class Reconciler:
                 workers_mark_lost()
                 self_tests_reclaim()
                 errands_reclaim()
+                encodings_reclaim()
             chunks_reclaim_expired(blame=self._watched() >= timedelta(seconds=settings.LEASE_SECONDS))
         workers_end_maintenance()
         workers_quarantine()
@@ -88,6 +91,7 @@ class Reconciler:
         jobs_stop_finish()
         stages_fit_chunks()
         jobs_advance()
+        model_judgings_store()
         queues_sweep()
         retention_apply()
         exports_reclaim()

@@ -7,12 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scoring.models import Placement, ScoringModel
+from scoring.selectors.encodings import ENCODERS
 from scoring.services import registry
 from scoring.services.chunks import worker_label
 from scoring.services.placements import placement_want
 from scoring.states import PlacementDemand
 from workers.engine.model_types import ModelInfo, SelfTestReport
 from workers.engine.self_test import EXAMPLES
+from workers.engine.types import EncodingRequest
 from workers.faults import ModelFault
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def self_test_next(host: Host, mine: list[Placement]) -> bool:
         seconds.append(time.perf_counter() - started)
         if not reports[0].passed:
             raise ModelFault("; ".join(check.detail for check in reports[0].checks if not check.passed))
+        if model is not None and model.kind in ENCODERS and not model.is_remote:
+            found["facts"]["encoded_bytes"] = encoded_bytes(candidate)
 
     placement = placement_want(
         model=model, worker=host.worker, demand=PlacementDemand.PERSON, actor=worker_label(host.worker)
@@ -77,6 +81,13 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
         "maxsim_backend": info.maxsim_backend,
         "shorter_dimensions": info.shorter_dimensions,
     }
+
+
+def encoded_bytes(candidate: Candidate) -> dict[str, float]:
+    """What an encoding takes, by the self-test's texts: of a document and of a token."""
+    texts = tuple(text for _, *texts in EXAMPLES for text in texts)
+    done = candidate.encode(EncodingRequest(candidate.spec.name, texts))
+    return {"document": done.bytes / max(done.encoded, 1), "token": done.bytes / max(done.prompt_tokens, 1)}
 
 
 def report_json(report: SelfTestReport) -> dict[str, Any]:

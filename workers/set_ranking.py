@@ -90,7 +90,7 @@ class SetRanker:
 
     def submit(self, model_id: uuid.UUID, request: ScoringRequest, ranking: SyncRanking) -> Future[SetScores]:
         """Never blocks and never raises, as the engine. Failures are ``EngineError``; of its own: ``set_not_encoded``,
-        ``packed_too_large``, ``too_many_candidates``, ``set_gone``."""
+        ``packed_too_large``, ``too_many_candidates``, ``not_found``."""
         asked = Asked(model_id, request, ranking, Future())
         if ranking.bm25:
             self._in(self._searchers, asked, self._search)
@@ -229,7 +229,7 @@ def _count(asked: Asked, positions: Positions | None) -> int:
 
 
 def _gone() -> EngineError:
-    return EngineError("set_gone", "The document set was deleted before it was ranked.")
+    return EngineError("not_found", "The document set was deleted before it was ranked.")
 
 
 def _too_many(asked: Asked, count: int) -> EngineError:

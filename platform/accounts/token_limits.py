@@ -107,8 +107,9 @@ def _checked_expiry(expires_at: datetime | None) -> datetime | None:
 
 def _checked_quota(quota: Quota) -> Callable[[int | None], int | None]:
     def check(limit: int | None) -> int | None:
-        if limit is not None and not 0 <= limit <= MOST_OF_A_QUOTA:
-            message = f"{quota} is {limit:,}; give 0 to {MOST_OF_A_QUOTA:,}, or null for no limit."
+        if limit is not None and not quota.least <= limit <= MOST_OF_A_QUOTA:
+            instead = " To keep a token from scoring, leave out its scope 'score'." if limit == 0 else ""
+            message = f"{quota} is {limit:,}; give {quota.least} to {MOST_OF_A_QUOTA:,}, or null for no limit.{instead}"
             raise _invalid("bad_quota", message, quota)
         return limit
 

@@ -11,6 +11,11 @@ __all__ = ["AdminConfig", "AssayConfig", "celery_app"]  # made with the apps, so
 class AssayConfig(AppConfig):
     name = "assay"
 
+    def ready(self) -> None:
+        from assay.web.field_messages import field_messages_install
+
+        field_messages_install()
+
 
 class AdminConfig(DjangoAdminConfig):
     default = False

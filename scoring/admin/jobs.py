@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -15,6 +16,7 @@ from assay.errors import AssayError
 from scoring.admin.base import ReadOnlyAdmin
 from scoring.models import Chunk, Job, JobLimit, QueryResult, Transition
 from scoring.services.job_control import job_cancel, job_pause, job_resume
+from scoring.services.job_limits import job_limit_delete, job_limit_set
 from scoring.services.job_retry import job_retry
 
 
@@ -60,6 +62,16 @@ class JobLimitAdmin(ModelAdmin):
     list_display = ("team", "user", "running_jobs", "waiting_jobs", "open_pairs")
     list_filter = ("team",)
     list_select_related = ("team", "user")
+
+    def save_model(self, request: HttpRequest, obj: JobLimit, form: Any, change: bool) -> None:
+        job_limit_set(principal=principal_of(request), limit=obj)
+
+    def delete_model(self, request: HttpRequest, obj: JobLimit) -> None:
+        job_limit_delete(principal=principal_of(request), limit=obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[JobLimit]) -> None:
+        for limit in queryset.select_related("team", "user"):
+            self.delete_model(request, limit)
 
 
 @admin.register(Chunk)

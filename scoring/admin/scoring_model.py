@@ -27,7 +27,7 @@ SETTINGS = (
     "name", "kind", "source", "gguf_file", "engine", "endpoint", "remote_model", "credential", "device", "dtype",
     "max_length", "gpu_maxsim", "template", "labels", "positive_class", "weights",
 )  # fmt: skip
-PLACING = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
+PLACING = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy")
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")
 
 

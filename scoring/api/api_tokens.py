@@ -12,6 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.limits import Quota
 from accounts.models import ApiToken
 from accounts.scopes import Scope
 from accounts.services import token_change, token_create, token_revoke
@@ -25,10 +26,14 @@ from scoring.filters import TokenFilter
 from scoring.models import ScoringModel
 
 
-def quota_field(what: str) -> serializers.IntegerField:
+def quota_field(quota: Quota, what: str) -> serializers.IntegerField:
     return StrictIntegerField(
-        default=None, allow_null=True, min_value=0, max_value=MOST_OF_A_QUOTA, help_text=f"{what}; null: no limit"
-    )
+        default=None,
+        allow_null=True,
+        min_value=quota.least,
+        max_value=MOST_OF_A_QUOTA,
+        help_text=f"{what}; null: no limit",
+    )  # fmt: skip
 
 
 class TokenWriteSerializer(StrictSerializer):
@@ -41,10 +46,10 @@ class TokenWriteSerializer(StrictSerializer):
         child=TextField(), default=list, help_text="The only networks that it may be used from; empty: all"
     )
     expires_at = MomentField(default=None, allow_null=True, help_text="null: never")
-    requests_per_minute = quota_field("Synchronous requests")
-    documents_per_day = quota_field("Documents scored synchronously")
-    requests_in_flight = quota_field("Synchronous requests at once")
-    open_pairs = quota_field("Pairs of jobs that have not ended")
+    requests_per_minute = quota_field(Quota.REQUESTS, "Synchronous requests")
+    documents_per_day = quota_field(Quota.DOCUMENTS, "Documents scored synchronously")
+    requests_in_flight = quota_field(Quota.IN_FLIGHT, "Synchronous requests at once")
+    open_pairs = quota_field(Quota.PAIRS, "Pairs of jobs that have not ended")
 
     def validate_allowed_models(self, names: list[str]) -> list[str]:
         """A misspelt name would make a token that may use nothing, and nobody would see why."""

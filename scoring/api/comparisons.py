@@ -7,8 +7,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,13 +24,20 @@ from assay.api.serializers import (
     TextField,
 )
 from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.api.job_shapes import refusals
+from scoring.api.jobs import OneRenderer
 from scoring.api.openapi import BODY, LISTED, READ, operation
-from scoring.api.resources import ResourceViewSet, team_set
+from scoring.api.resources import ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
+from scoring.export.comparisons import comparison_report
+from scoring.export.reports import REPORTS, report_response
 from scoring.filters import ComparisonFilter
-from scoring.models import Comparison, JudgementSet, Stage
+from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
-from scoring.selectors.comparisons import comparisons_of, measure_rows, similarities, stages_compared
+from scoring.selectors.comparison_statistics import CORRECTION, MeasureRow, coverage_remarks
+from scoring.selectors.comparisons import comparisons_of, judgements_newer, similarities, stages_compared
+from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.selectors.jobs import job_stage, jobs_of
 from scoring.services.comparisons import (
     FEWEST,
@@ -36,11 +46,14 @@ from scoring.services.comparisons import (
     comparison_create,
     comparison_delete,
     comparison_measures,
+    comparison_recompute,
     comparison_set_baseline,
 )
 from scoring.services.stage_plan import MAX_STAGES
+from scoring.statistics import Outcome
 
 MAX_NOTES: Final = 20_000
+CHANGE: Final = ("delta", "better", "equal", "worse", "outcome", "p", "p_corrected", "verdict", "words")
 
 
 class ComparedSerializer(StrictSerializer):
@@ -56,6 +69,12 @@ class ComparisonCreateSerializer(StrictSerializer):
     )
     name = TextField(default="", max_length=200, help_text="Absent: the names of the stages")
     judgement_set = StrictUUIDField(required=False, allow_null=True, help_text="To measure them against; pinned")
+    primary_measure = TextField(
+        default=DEFAULT_MEASURES[0], max_length=100, help_text="Which one decides; in ir-measures' words"
+    )
+    test = serializers.ChoiceField(
+        ComparisonTest.choices, default=ComparisonTest.T.value, help_text="Of the differences paired by query"
+    )
     pinned = StrictBooleanField(default=False)
     notes = TextField(default="", max_length=MAX_NOTES)
 
@@ -65,6 +84,10 @@ class ComparisonChangeSerializer(StrictSerializer):
     pinned = StrictBooleanField()
     notes = TextField(max_length=MAX_NOTES)
     baseline = StrictIntegerField(min_value=0, max_value=MOST - 1, help_text="Which stage goes first, from 0")
+
+
+class ReportQuerySerializer(StrictSerializer):
+    format = serializers.ChoiceField([(name, each.title) for name, each in REPORTS.items()])
 
 
 class ComparedStageSerializer(serializers.Serializer[Any]):
@@ -80,6 +103,9 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     pinned = serializers.BooleanField()
     notes = serializers.CharField()
     judgement_set = serializers.UUIDField(source="judgement_set_id", allow_null=True)
+    primary_measure = serializers.CharField(help_text="Its corrected p decides; others are exploratory")
+    test = serializers.ChoiceField(ComparisonTest.choices)
+    correction = serializers.CharField(default=CORRECTION, help_text="Of the p of one measure over the stages")
     stages = ComparedStageSerializer(source="compared.all", many=True, help_text="The baseline first")
     created_at = serializers.DateTimeField()
 
@@ -100,31 +126,76 @@ class SimilaritySerializer(serializers.Serializer[Any]):
     tau_queries = serializers.IntegerField(help_text="Those with at least two documents in both")
 
 
+class IntervalSerializer(serializers.Serializer[Any]):
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+
+
 class MeasureSerializer(serializers.Serializer[Any]):
-    measure = serializers.CharField()
-    mean = serializers.FloatField()
-    delta = serializers.FloatField(allow_null=True, help_text="Against the baseline, null for itself")
+    """What is against the baseline is null for the baseline itself."""
+
+    measure = serializers.CharField(help_text="In ir-measures' words")
+    primary = serializers.BooleanField(help_text="Whether it decides; the others are exploratory")
+    n = serializers.IntegerField(help_text="Queries for which all stages have a value")
+    mean = serializers.FloatField(allow_null=True)
+    mean_interval = IntervalSerializer(allow_null=True, help_text="95 %, percentile bootstrap over queries")
+    judged = serializers.FloatField(allow_null=True, help_text="Judged@k of the same cut-off; null without one")
+    complete = serializers.BooleanField(help_text="false: not every pair was scored, the mean is a part of one")
+    delta = serializers.FloatField(allow_null=True, help_text="Against the baseline")
+    interval = IntervalSerializer(allow_null=True, help_text="Of delta, 95 %, Student's t on the paired differences")
     better = serializers.IntegerField(allow_null=True, help_text="Queries above the baseline")
     equal = serializers.IntegerField(allow_null=True)
     worse = serializers.IntegerField(allow_null=True)
+    outcome = serializers.ChoiceField([one.value for one in Outcome], allow_null=True)
+    p = serializers.FloatField(allow_null=True, help_text="Two-sided; null where there is no test")
+    p_corrected = serializers.FloatField(allow_null=True, help_text="Holm, over the stages of this measure")
+    verdict = serializers.CharField(allow_null=True, help_text="higher or lower only where p_corrected is at most 0.05")
+    words = serializers.CharField(allow_null=True, help_text="What the test found")
 
 
 class ComparisonDetailSerializer(ComparisonSerializer):
     depth = serializers.IntegerField(allow_null=True, help_text="Ranks compared; null while a job is ranked anew")
     remarks = RemarkSerializer(many=True)
     similarities = SimilaritySerializer(many=True, help_text="The baseline with each of the others")
+    newer_judgement_set = serializers.UUIDField(
+        allow_null=True, help_text="A version of the judgements that came later: the comparison is stale"
+    )
+    n = serializers.IntegerField(allow_null=True, help_text="Queries that the primary measure is over")
+    queries = serializers.IntegerField(help_text="Queries in the set")
     measures = serializers.ListField(child=MeasureSerializer(many=True), help_text="By stage; empty without judgements")
+    versions = serializers.DictField(help_text="Of the libraries that computed the measures")
 
 
 def _detail(comparison: Comparison) -> dict[str, Any]:
     stages, measured = stages_compared(comparison), comparison_measures(comparison=comparison)
+    table, newer = measured.table if measured else None, judgements_newer(comparison)
+    remarks = [asdict(remark) for remark in comparability(stages).remarks]
     found = {
         "depth": measured and measured.depth,
-        "remarks": [asdict(remark) for remark in comparability(stages).remarks],
+        "remarks": [*remarks, *({"tone": "warn", "text": text} for text in (coverage_remarks(table) if table else ()))],
         "similarities": [asdict(one) for one in similarities(measured)] if measured else [],
-        "measures": [[asdict(row) for row in rows] for rows in measure_rows(measured)] if measured else [],
+        "newer_judgement_set": newer and newer.pk,
+        "n": table and table.n,
+        "queries": stages[0].job.query_count if stages else 0,
+        "measures": [[_measure(row) for row in rows] for rows in table.rows] if table else [],
+        "versions": table.versions if table else {},
     }
     return {**ComparisonSerializer(comparison).data, **found}
+
+
+def _measure(row: MeasureRow) -> dict[str, Any]:
+    change = row.difference
+    return {
+        "measure": row.measure,
+        "primary": row.primary,
+        "n": row.n,
+        "mean": row.mean,
+        "mean_interval": row.interval and asdict(row.interval),
+        "judged": row.judged,
+        "complete": row.complete,
+        "interval": asdict(change.interval) if change and change.interval else None,
+        **{name: change and getattr(change, name) for name in CHANGE},
+    }
 
 
 def stages_named(principal: Principal, given: Sequence[Mapping[str, Any]]) -> list[Stage]:
@@ -143,12 +214,25 @@ def stages_named(principal: Principal, given: Sequence[Mapping[str, Any]]) -> li
     return stages
 
 
+_EXAMPLE: Final[dict[str, Any]] = {
+    "measure": "nDCG@10", "primary": True, "n": 221, "mean": 0.333,
+    "mean_interval": {"low": 0.301, "high": 0.366}, "judged": 0.273, "complete": True, "interval": None,
+    **dict.fromkeys(CHANGE),
+}  # fmt: skip
+_EXAMPLE_CHANGE: Final[dict[str, Any]] = {
+    "mean": 0.354, "mean_interval": {"low": 0.32, "high": 0.389}, "judged": 0.281, "delta": 0.021,
+    "interval": {"low": 0.0083, "high": 0.0341}, "better": 61, "equal": 112, "worse": 48, "outcome": "tested",
+    "p": 0.0014, "p_corrected": 0.0014, "verdict": "higher", "words": "p = 0.0014",
+}  # fmt: skip
 COMPARISON: Final[dict[str, Any]] = {
     "id": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a31",
     "name": "BM25 vs. minilm",
     "pinned": True,
     "notes": "minilm loses the queries with product codes.",
     "judgement_set": None,
+    "primary_measure": "nDCG@10",
+    "test": "t",
+    "correction": "holm",
     "stages": [
         {"job": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12", "job_name": "Night run", "stage": 0, "name": "BM25"},
         {"job": "01935f1e-7c7a-7e55-9d0e-2f6f3b1c8a12", "job_name": "Night run", "stage": 1, "name": "minilm"},
@@ -168,8 +252,18 @@ DETAIL: Final[dict[str, Any]] = {
     "similarities": [
         {"queries": 12, "rbo": 0.71, "rbo_top": 0.58, "overlap": 0.64, "tau": 0.42, "tau_queries": 12},
     ],
-    "measures": [],
+    "newer_judgement_set": None,
+    "n": 221,
+    "queries": 225,
+    "measures": [[_EXAMPLE], [{**_EXAMPLE, **_EXAMPLE_CHANGE}]],
+    "versions": {"ir-measures": "0.4.3", "numpy": "2.5.1", "scipy": "1.17.1"},
 }
+REPORT_EXAMPLE: Final = OpenApiExample(
+    "Answer",
+    "# BM25 vs. minilm\nletter,ranking,job,query_id,measure,value\n",
+    response_only=True,
+    media_type="text/csv",
+)
 CREATE: Final[dict[str, Any]] = {
     "stages": [{"job": stage["job"], "stage": stage["stage"]} for stage in COMPARISON["stages"]],
     "pinned": True,
@@ -211,7 +305,18 @@ class ComparisonViewSet(ResourceViewSet):
             fields["judgement_set"] = team_set(
                 self.principal, JudgementSet, judgements, param="judgement_set", noun="judgement set"
             )
-        comparison = comparison_create(principal=self.principal, stages=stages, **fields)
+        return self._made(comparison_create(principal=self.principal, stages=stages, **fields))
+
+    @operation(
+        "Compare the same with the newest version of its judgements",
+        description="Makes a comparison of its own: the old one keeps its numbers. 409 without a newer version.",
+        request=None, answer=ComparisonDetailSerializer, example=DETAIL, status=201, errors=(*READ, 404, 409, 422),
+    )  # fmt: skip
+    @action(detail=True, methods=["post"])
+    def recompute(self, request: Request, pk: str) -> Response:
+        return self._made(comparison_recompute(principal=self.principal, comparison=self.found()))
+
+    def _made(self, comparison: Comparison) -> Response:
         place = {"Location": self.reverse_action("detail", kwargs={"pk": comparison.pk})}
         return Response(_detail(comparison), status=201, headers=place)
 
@@ -228,6 +333,22 @@ class ComparisonViewSet(ResourceViewSet):
         if baseline is not None:
             comparison = comparison_set_baseline(principal=self.principal, comparison=comparison, position=baseline)
         return Response(_detail(comparison_change(principal=self.principal, comparison=comparison, **fields)))
+
+    @extend_schema(
+        summary="Download what was measured as a file",
+        description="CSV with a row per query (`wide`) or per value (`long`), Markdown or LaTeX with the tests. Each "
+        "begins with where its numbers come from.",
+        parameters=[ReportQuerySerializer],
+        responses={(200, each.content_type.partition(";")[0]): OpenApiTypes.STR for each in REPORTS.values()}
+        | refusals(*READ, 404, 409, 422),
+        examples=[REPORT_EXAMPLE],
+    )
+    @action(detail=True, content_negotiation_class=OneRenderer)
+    def export(self, request: Request, pk: str) -> StreamingHttpResponse:
+        comparison, name = self.found(), query_of(request, ReportQuerySerializer)["format"]
+        report = comparison_report(comparison, comparison_measures(comparison=comparison))
+        audit_record(verb="comparison.exported", principal=self.principal, target=comparison, detail={"format": name})
+        return report_response(report, name)
 
     @operation("Delete a comparison; its jobs stay", answer=None, status=204, errors=(*READ, 404))
     def destroy(self, request: Request, pk: str) -> Response:

@@ -190,10 +190,13 @@ class EvaluationQuerySerializer(StageQuerySerializer):
     )  # fmt: skip
 
 
-class EvaluationSerializer(serializers.Serializer[Any]):
+class JobEvaluationSerializer(serializers.Serializer[Any]):
     measures = serializers.ListField(child=serializers.CharField())
-    means = serializers.DictField(child=serializers.FloatField())
-    per_query = serializers.DictField(child=serializers.DictField(child=serializers.FloatField()))
+    means = serializers.DictField(child=serializers.FloatField(allow_null=True))
+    per_query = serializers.DictField(
+        child=serializers.DictField(child=serializers.FloatField(allow_null=True)),
+        help_text="Null where a measure is not defined: Judged of an empty list",
+    )
     evaluated = serializers.IntegerField(help_text="Queries that have judgements: the means are over these")
     queries = serializers.IntegerField()
     unjudged_queries = serializers.ListField(child=serializers.CharField(), help_text="Left out")

@@ -147,7 +147,7 @@ class JobViewSet(JobControlViewSet):
 
     @operation(
         "Measure a job against judgements",
-        answer=shapes.EvaluationSerializer,
+        answer=shapes.JobEvaluationSerializer,
         example=shapes.EVALUATION,
         errors=(*READ, 404, 409, 422),
         parameters=(shapes.EvaluationQuerySerializer,),
@@ -159,7 +159,7 @@ class JobViewSet(JobControlViewSet):
         evaluation = stage_evaluate(
             job_stage(job, query.get("stage")), self._set(JudgementSet, query, "judgement_set"), measures=measures
         )
-        return Response(shapes.EvaluationSerializer(evaluation).data)
+        return Response(shapes.JobEvaluationSerializer(evaluation).data)
 
     def _set(self, model: type[UploadedSet], fields: dict[str, Any], param: str) -> Any:
         """The team's set that ``fields`` name."""

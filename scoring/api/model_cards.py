@@ -13,9 +13,11 @@ from rest_framework.views import APIView
 
 from assay.api.principal import principal_of
 from scoring.api.openapi import operation
+from scoring.api.thresholds import ADVICE, AdviceSerializer
 from scoring.models import ScoringModel
 from scoring.models.scoring_model import ModelKind
 from scoring.selectors.models import model_card, model_for_request, models_usable, models_with_placements
+from scoring.selectors.thresholds import advice_in_force, models_with_advice
 from scoring.states import ModelState
 
 
@@ -38,11 +40,13 @@ class CardSerializer(serializers.Serializer[Any]):
     revision = serializers.CharField()
     gpu_maxsim = serializers.BooleanField()
     is_default = serializers.BooleanField()
+    aliases = serializers.ListField(child=serializers.CharField(), help_text="Other names that point at it now")
     labels = serializers.ListField(child=serializers.CharField())
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
     state = serializers.CharField(help_text="Such as 'ready on 2' or 'loaded on first use'")
     limits = LimitsSerializer()
+    threshold_advice = AdviceSerializer(allow_null=True, help_text="The newest of the team; nothing applies it")
 
 
 class CardsSerializer(serializers.Serializer[Any]):
@@ -63,11 +67,13 @@ CARD: Final = {
     "revision": "9f2c6e0b1d4a",
     "gpu_maxsim": True,
     "is_default": True,
+    "aliases": ["production"],
     "labels": [],
     "positive_class": "",
     "weights": [],
     "state": "ready on 1",
     "limits": {"max_documents_per_request": 1000, "max_body_bytes": 33554432, "max_timeout_ms": 120000},
+    "threshold_advice": ADVICE,
 }
 
 
@@ -82,7 +88,9 @@ class CardListView(APIView):
         example={"object": "list", "data": [CARD]},
     )
     def get(self, request: Request) -> Response:
-        served = models_usable(models_with_placements().filter(state=ModelState.AVAILABLE), principal_of(request))
+        principal = principal_of(request)
+        served = models_usable(models_with_placements().filter(state=ModelState.AVAILABLE), principal)
+        served = models_with_advice(served, principal.team)
         return Response({"object": "list", "data": [card(model) for model in served]})
 
 
@@ -92,8 +100,9 @@ class CardView(APIView):
 
     @operation("One model that answers requests", answer=CardSerializer, example=CARD, errors=(401, 403, 404, 409))
     def get(self, request: Request, name: str) -> Response:
-        model = model_for_request(principal=principal_of(request), name=name, kinds=list(ModelKind))
-        return Response(card(models_with_placements().get(pk=model.pk)))
+        principal = principal_of(request)
+        model = model_for_request(principal=principal, name=name, kinds=list(ModelKind))
+        return Response(card(models_with_advice(models_with_placements(), principal.team).get(pk=model.pk)))
 
 
 def card(model: ScoringModel) -> dict[str, Any]:
@@ -102,4 +111,5 @@ def card(model: ScoringModel) -> dict[str, Any]:
         "max_body_bytes": settings.MAX_BODY_BYTES,
         "max_timeout_ms": settings.SYNC_TIMEOUT_MAX_MS,
     }
-    return {**model_card(model), "limits": limits}
+    advice = advice_in_force(model)
+    return {**model_card(model), "limits": limits, "threshold_advice": advice and AdviceSerializer(advice).data}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.db.models import Prefetch, QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,10 +15,12 @@ from assay.api.serializers import StrictBooleanField, StrictIntegerField, Strict
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
+from scoring.api.thresholds import AdviceSerializer
 from scoring.filters import ModelFilter
 from scoring.models import Placement, ScoringModel
 from scoring.models.scoring_model import ColdPolicy, Dtype, ModelEngine, ModelKind, SelfTestMode
-from scoring.selectors.models import model_open_jobs, models_usable
+from scoring.selectors.models import model_open_jobs, model_own_name, models_by_names, models_usable
+from scoring.selectors.thresholds import advice_in_force, models_with_advice
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_register, model_self_test
 from scoring.states import ModelState, PlacementState
@@ -69,6 +71,10 @@ class ModelWriteSerializer(StrictSerializer):
     min_residency = StrictIntegerField(
         default=None, allow_null=True, min_value=0, max_value=2**31 - 1,
         help_text="Seconds that a replica stays before it may be evicted; null: MIN_RESIDENCY_SECONDS",
+    )  # fmt: skip
+    max_concurrency = StrictIntegerField(
+        default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
+        help_text="Requests that one web process has under way at once; null: three quarters of its threads",
     )  # fmt: skip
     cold_policy = serializers.ChoiceField(
         ColdPolicy.choices, default="", allow_blank=True,
@@ -125,11 +131,15 @@ class ModelSerializer(serializers.Serializer[Any]):
     positive_class = serializers.CharField()
     weights = serializers.ListField(child=serializers.FloatField())
     is_default = serializers.BooleanField()
+    aliases = serializers.ListField(
+        child=serializers.CharField(), source="alias_names", default=list, help_text="Set by `/api/v1/model-aliases`"
+    )
     pinned = serializers.BooleanField()
     min_replicas = serializers.IntegerField()
     max_replicas = serializers.IntegerField(allow_null=True)
     memory_bytes = serializers.IntegerField(allow_null=True)
     min_residency = serializers.IntegerField(allow_null=True)
+    max_concurrency = serializers.IntegerField(allow_null=True)
     cold_policy = serializers.CharField()
     estimated_bytes = serializers.IntegerField(allow_null=True, help_text="Of memory, from the checkpoint alone")
     measured_bytes = serializers.DictField(
@@ -142,8 +152,14 @@ class ModelSerializer(serializers.Serializer[Any]):
     facts = serializers.DictField(help_text="What the self-test read off the loaded model")
     generation = serializers.IntegerField()
     placements = PlacementSerializer(many=True)
+    threshold_advice = serializers.SerializerMethodField(help_text="The team's newest; nothing applies it")
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+    @extend_schema_field(AdviceSerializer(allow_null=True))
+    def get_threshold_advice(self, model: ScoringModel) -> Any:
+        advice = advice_in_force(model)
+        return advice and AdviceSerializer(advice).data
 
 
 class OpenJobsSerializer(serializers.Serializer[Any]):
@@ -179,11 +195,13 @@ MODEL: Final[dict[str, Any]] = {
     "positive_class": "",
     "weights": [],
     "is_default": True,
+    "aliases": [],
     "pinned": False,
     "min_replicas": 0,
     "max_replicas": None,
     "memory_bytes": None,
     "min_residency": None,
+    "max_concurrency": None,
     "cold_policy": "",
     "estimated_bytes": None,
     "measured_bytes": {},
@@ -194,6 +212,7 @@ MODEL: Final[dict[str, Any]] = {
     "facts": {},
     "generation": 1,
     "placements": [],
+    "threshold_advice": None,
     "created_at": "2026-11-29T20:00:00Z",
     "updated_at": "2026-11-29T20:00:00Z",
 }
@@ -213,11 +232,13 @@ class ModelViewSet(ResourceViewSet):
     serializer_class = ModelSerializer
 
     def rows(self) -> QuerySet[ScoringModel]:
-        rows = ScoringModel.objects.prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
-        return models_usable(rows, self.principal)
+        rows = models_by_names().prefetch_related(Prefetch("placements", Placement.objects.select_related("worker")))
+        return models_usable(models_with_advice(rows, self.principal.team), self.principal)
 
     def found(self) -> ScoringModel:
-        self.principal.require_model(self.kwargs["name"])
+        asked = self.kwargs["name"]
+        self.kwargs["name"] = model_own_name(asked)
+        self.principal.require_model(self.kwargs["name"], asked=asked)
         found: ScoringModel = super().found()
         return found
 

@@ -13,7 +13,7 @@ from scoring.api import document_sets
 from scoring.api.openapi import LISTED, operation
 from scoring.api.resources import PositionPagination
 from scoring.api.uploaded_sets import TextSetDetailSerializer, TextSetSerializer, TextSetViewSet, set_operations
-from scoring.filters import TextFilter
+from scoring.filters import QueryFilter
 from scoring.models import QuerySet
 from scoring.selectors.sets import set_rows
 
@@ -67,6 +67,6 @@ class QuerySetViewSet(TextSetViewSet):
         },
         errors=LISTED,
     )
-    @action(detail=True, pagination_class=PositionPagination, filterset_class=TextFilter)
+    @action(detail=True, pagination_class=PositionPagination, filterset_class=QueryFilter)
     def queries(self, request: Request, pk: str) -> Response:
         return self.paged(set_rows(self.found()), QuerySerializer)

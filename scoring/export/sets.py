@@ -18,7 +18,7 @@ from scoring.selectors.counting import RowCount, rows_count
 from scoring.selectors.sets import set_rows
 
 ROWS_AT_ONCE: Final = 2_000
-NAMES: Final = ("set", "search")
+NAMES: Final = ("set", "search", "tag")
 
 COLUMNS: Final[dict[type[UploadedSet], dict[str, tuple[str, str]]]] = {
     DocumentSet: {
@@ -40,14 +40,15 @@ def table_of(model: type[UploadedSet]) -> Callable[[Principal, Parameters], Expo
     def opened(principal: Principal, parameters: Parameters) -> ExportTable:
         parameters_check(parameters, NAMES, needed="set")
         uploaded = row_named(model.objects.for_team(principal.team), parameters, "set")
-        return set_table(uploaded, search=str(parameters.get("search", "")).strip())
+        asked = {name: str(parameters.get(name, "")).strip() for name in ("search", "tag")}
+        return set_table(uploaded, **asked)
 
     return opened
 
 
-def set_table(uploaded: UploadedSet, *, search: str = "") -> ExportTable:
-    """``search``: as on the set's page."""
-    columns, found = COLUMNS[type(uploaded)], set_rows(uploaded, search=search)
+def set_table(uploaded: UploadedSet, *, search: str = "", tag: str = "") -> ExportTable:
+    """``search`` and ``tag``: as on the set's page."""
+    columns, found = COLUMNS[type(uploaded)], set_rows(uploaded, search=search, tag=tag)
     lines = _qrels if isinstance(uploaded, JudgementSet) else _run if isinstance(uploaded, RunSet) else None
     return ExportTable(
         name=f"assay-{str(uploaded._meta.verbose_name).replace(' ', '-')}-{uploaded.pk}",
@@ -55,7 +56,7 @@ def set_table(uploaded: UploadedSet, *, search: str = "") -> ExportTable:
         rows=lambda: (
             {name: getattr(row, field) for name, (_, field) in columns.items()} for row in _by_position(found)
         ),
-        count=rows_count(found) if search else RowCount(uploaded.counts.get("kept", 0)),
+        count=rows_count(found) if search or tag else RowCount(uploaded.counts.get("kept", 0)),
         trec=(lambda: lines(_by_position(found))) if lines else None,
         subject=uploaded,
         trec_suffix="qrels" if isinstance(uploaded, JudgementSet) else "run",

@@ -2,21 +2,34 @@ from __future__ import annotations
 
 from django.db import models
 
-from scoring.models.base import OwnedModel
+from scoring.models.base import OwnedModel, choice_constraint
 from scoring.models.judgement_set import JudgementSet
 from scoring.models.stage import Stage
 
 
+class ComparisonTest(models.TextChoices):
+    """Of the differences paired by query; the values are those of ``scoring.statistics.PairedTest``."""
+
+    T = "t", "paired t-test"
+    RANDOMISATION = "randomisation", "randomisation test"
+
+
 class Comparison(OwnedModel):
-    """Two to four stages of jobs over one query set side by side; the first is the baseline."""
+    """Two to four stages of jobs over one query set side by side; the first is the baseline. What decides, the measure
+    and the test, is chosen before the numbers are seen."""
 
     name = models.CharField(max_length=200)
     pinned = models.BooleanField(default=False, help_text="stands first in the list")
     notes = models.TextField(blank=True)
     judgement_set = models.ForeignKey(JudgementSet, on_delete=models.SET_NULL, null=True, related_name="+")
+    primary_measure = models.CharField(max_length=100, default="nDCG@10", db_default="nDCG@10")
+    test = models.CharField(
+        max_length=20, choices=ComparisonTest.choices, default=ComparisonTest.T, db_default=ComparisonTest.T
+    )
 
     class Meta(OwnedModel.Meta):
         ordering = ("-pinned", "-created_at")
+        constraints = (choice_constraint("test", ComparisonTest, "comparison_test"),)
         indexes = (models.Index(fields=("team", "-created_at"), name="comparison_team_recent"),)
 
     def __str__(self) -> str:
@@ -39,8 +52,8 @@ class ComparedStage(models.Model):
 
 
 class ComparisonMeasures(models.Model):
-    """What was computed of a comparison, so that its pages need not: NumPy arrays by name (``.npz``), each over the
-    positions of the queries. Computed anew when ``fingerprint``, which tells what it was computed from, is another."""
+    """What was computed of a comparison, so that its pages need not: NumPy arrays (``.npz``) over the positions of
+    the queries. Computed anew when ``fingerprint``, which tells what it was computed from, is another."""
 
     comparison = models.OneToOneField(Comparison, on_delete=models.CASCADE, related_name="measures")
     fingerprint = models.CharField(max_length=64)

@@ -44,6 +44,11 @@ class JudgementSet(UploadedSet):
         )
         indexes = (models.Index(fields=("team", "checksum"), name="judgement_set_checksum"),)
 
+    @property
+    def judging_models(self) -> list[str]:
+        """Names of the models whose verdicts are in this version, or in one that it was made of."""
+        return sorted(self.provenance.get("models", []))
+
     def __str__(self) -> str:
         return f"{self.name}, version {self.version}" if self.version > 1 else self.name
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Final
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
 
 from scoring.ids import new_id
@@ -106,6 +107,10 @@ class ScoringModel(models.Model):
     min_residency = models.PositiveIntegerField(
         null=True, blank=True, help_text="seconds that a replica stays before it may be evicted; empty: the setting"
     )
+    max_concurrency = models.PositiveSmallIntegerField(
+        "requests at once", null=True, blank=True, validators=[MinValueValidator(1)],
+        help_text="synchronous requests that one web process has under way; empty: three quarters of its threads",
+    )  # fmt: skip
     cold_policy = models.CharField(
         max_length=8, choices=ColdPolicy, blank=True,
         help_text="what a request gets while the model is on no worker; empty: it waits",

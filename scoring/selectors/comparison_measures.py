@@ -10,17 +10,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from scoring.models import JudgementSet, Query, QueryResult, Stage
+from scoring.models import Comparison, JudgementSet, Query, QueryResult, Stage
 from scoring.ranking import POSITION
 from scoring.selectors.comparability import comparability
-from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
+from scoring.selectors.comparison_statistics import MeasureTable, measure_table, measures_beside
+from scoring.selectors.evaluation import stage_evaluate
 from scoring.selectors.packed import packed_part
 from scoring.similarity import Pair, Rankings, kendall_tau, largest_moves, overlap_at, rank_biased_overlap
+from scoring.statistics import PairedTest
 
 MAX_DEPTH: Final = 1_000  # below it no measure changes by anything that one would see
 MAX_RANKS: Final = 2_000_000  # of one stage: what is computed while somebody waits
 FEWEST_RANKS: Final = 10  # of a query, however many queries there are
 BLOCK: Final = 200_000  # ranks at once
+CONTENT: Final = 2  # what is computed; another number computes what is kept anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +32,41 @@ class Measured:
 
     ``lengths`` int32 [S, Q]; ``rbo``, ``rbo_top``, ``overlap``, ``tau`` float32 [S - 1, Q]; ``shared`` int32 [S - 1, Q]
     of documents in both; ``moved`` int32 [S - 1, 3, Q], a document's position and its ranks in both; ``moved_weight``
-    float32 [S - 1, Q]. With judgements ``values`` float64 [S, measures, Q].
+    float32 [S - 1, Q]. With judgements ``values`` float64 [S, measures, Q] in the order of ``table.measures``.
     """
 
     depth: int
     arrays: dict[str, Any]
+    table: MeasureTable | None = None
 
     def packed(self) -> bytes:
         file = io.BytesIO()
-        np.savez_compressed(file, depth=np.int64(self.depth), **self.arrays)
+        table = {"table": np.array(self.table.packed())} if self.table else {}
+        arrays: dict[str, Any] = {**self.arrays, **table, "depth": np.int64(self.depth)}
+        np.savez_compressed(file, **arrays)
         return file.getvalue()
 
     @classmethod
     def unpack(cls, content: bytes) -> Measured:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        return cls(int(arrays.pop("depth")), arrays)
+        table = arrays.pop("table", None)
+        return cls(int(arrays.pop("depth")), arrays, None if table is None else MeasureTable.unpack(str(table)))
 
     @property
     def judged(self) -> bool:
-        return "values" in self.arrays
+        return self.table is not None
 
 
-def measures_fingerprint(stages: Sequence[Stage], judgements: JudgementSet | None) -> str:
-    """Changes when a stage was ranked anew, when another is the baseline, and with the judgements."""
-    parts = [f"{stage.pk} {stage.finished_at}" for stage in stages]
-    return hashlib.sha256("\n".join([*parts, str(judgements and judgements.pk)]).encode()).hexdigest()
+def measures_fingerprint(comparison: Comparison, stages: Sequence[Stage]) -> str:
+    """Changes when a stage was ranked anew, with the baseline, the judgements, and what decides."""
+    parts = [f"{stage.pk} {stage.finished_at} {stage.job.state}" for stage in stages]
+    decides = f"{comparison.judgement_set_id} {comparison.primary_measure} {comparison.test} {CONTENT}"
+    return hashlib.sha256("\n".join([*parts, decides]).encode()).hexdigest()
 
 
-def measures_of(stages: Sequence[Stage], judgements: JudgementSet | None) -> Measured:
-    """Raises AssayError 422 for judgements of none of the queries."""
+def measures_of(stages: Sequence[Stage], judgements: JudgementSet | None, *, primary: str, test: str) -> Measured:
+    """Raises AssayError 422 for judgements of none of the queries, and for a measure that is not computed here."""
     queries = stages[0].job.query_count
     compared = comparability(stages)
     affordable = max(MAX_RANKS // max(queries, 1), FEWEST_RANKS)
@@ -71,9 +79,10 @@ def measures_of(stages: Sequence[Stage], judgements: JudgementSet | None) -> Mea
         arrays["lengths"][:, block.start : block.stop] = [ranking.lengths for ranking in rankings]
         for place, other in enumerate(rankings[1:] if compared.ranks else []):
             _measure(arrays, place, slice(block.start, block.stop), Pair.of(rankings[0], other))
-    if judgements is not None:
-        arrays["values"] = _values(stages, judgements, queries)
-    return Measured(depth, arrays)
+    if judgements is None:
+        return Measured(depth, arrays)
+    arrays["values"], table = _judged(stages, judgements, queries, primary, PairedTest(test))
+    return Measured(depth, arrays, table)
 
 
 def _blank(stages: int, queries: int) -> dict[str, Any]:
@@ -110,12 +119,17 @@ def _rankings(stage: Stage, queries: range, depth: int) -> Rankings:
     return Rankings(np.frombuffer(b"".join(parts), POSITION).astype(np.int64), lengths)
 
 
-def _values(stages: Sequence[Stage], judgements: JudgementSet, queries: int) -> Any:
+def _judged(
+    stages: Sequence[Stage], judgements: JudgementSet, queries: int, primary: str, test: PairedTest
+) -> tuple[Any, MeasureTable]:
     found = Query.objects.filter(query_set=stages[0].job.query_set_id).values_list("external_id", "position")
     position_of = dict(found)
-    values = np.full((len(stages), len(DEFAULT_MEASURES), queries), np.nan)
-    for row, stage in enumerate(stages):
-        evaluation = stage_evaluate(stage, judgements)
+    evaluations = [stage_evaluate(stage, judgements, measures=measures_beside(primary)) for stage in stages]
+    names = list(dict.fromkeys(evaluations[0].measures))
+    values = np.full((len(stages), len(names), queries), np.nan)
+    for row, evaluation in enumerate(evaluations):
         for query, measured in evaluation.per_query.items():
-            values[row, :, position_of[query]] = [measured[name] for name in evaluation.measures]
-    return values
+            # None, where a measure is not defined for a query, becomes NaN.
+            values[row, :, position_of[query]] = [measured[name] for name in names]
+    complete = [evaluation.complete for evaluation in evaluations]
+    return values, measure_table(values, names, complete, test)

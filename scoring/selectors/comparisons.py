@@ -11,11 +11,13 @@ import numpy as np
 from django.db.models import Prefetch, Q, QuerySet
 
 from assay.api.principal import Principal
-from scoring.models import ComparedStage, Comparison, Query, Stage
+from scoring.models import ComparedStage, Comparison, JudgementSet, Query, Stage
 from scoring.selectors.comparison_measures import Measured
-from scoring.selectors.evaluation import DEFAULT_MEASURES, EVALUATED
+from scoring.selectors.evaluation import EVALUATED
+from scoring.selectors.sets import set_versions
 from scoring.selectors.texts import texts_gone
 from scoring.states import StageState
+from scoring.statistics import paired_changes
 
 LETTERS: Final = "ABCD"
 OFFERED: Final = 60
@@ -39,6 +41,15 @@ def comparisons_of(principal: Principal) -> QuerySet[Comparison]:
 def stages_compared(comparison: Comparison) -> list[Stage]:
     """The baseline first."""
     return [column.stage for column in comparison.compared.all()]
+
+
+def judgements_newer(comparison: Comparison) -> JudgementSet | None:
+    """The newest version of the judgements that the comparison was computed with, if that is another one."""
+    pinned = comparison.judgement_set
+    if pinned is None:
+        return None
+    newest = next(iter(set_versions(pinned)), pinned)
+    return newest if isinstance(newest, JudgementSet) and newest.created_at > pinned.created_at else None
 
 
 def is_ranked(stage: Stage) -> bool:
@@ -65,18 +76,6 @@ class Similarity:
     tau_queries: int
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureRow:
-    """One measure of one stage. ``delta`` and the three counts are against the baseline, None for the baseline."""
-
-    measure: str
-    mean: float
-    delta: float | None = None
-    better: int | None = None
-    equal: int | None = None
-    worse: int | None = None
-
-
 def similarities(measured: Measured) -> list[Similarity]:
     """Of the baseline with each of the others."""
     return [
@@ -89,24 +88,6 @@ def similarities(measured: Measured) -> list[Similarity]:
     ]
 
 
-def measure_rows(measured: Measured) -> list[list[MeasureRow]]:
-    """By stage, then by measure; over the queries that were judged. Nothing without judgements."""
-    if not measured.judged:
-        return []
-    values = measured.arrays["values"]
-    return [[_measure_row(values, stage, place) for place in range(values.shape[1])] for stage in range(len(values))]
-
-
-def _measure_row(values: Any, stage: int, place: int) -> MeasureRow:
-    mean = _mean(values[stage, place]) or 0.0
-    name = DEFAULT_MEASURES[place]
-    if stage == 0:
-        return MeasureRow(name, mean)
-    change = values[stage, place] - values[0, place]
-    counts = [int(np.count_nonzero(kind)) for kind in (change > 0, change == 0, change < 0)]
-    return MeasureRow(name, mean, _mean(change), *counts)
-
-
 def _mean(values: Any) -> float | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of nothing at all
@@ -115,9 +96,9 @@ def _mean(values: Any) -> float | None:
 
 
 def change_of(measured: Measured, other: int) -> Any:
-    """[Q] of the first measure, ``other`` (1 to S - 1) against the baseline; NaN for what nobody judged."""
+    """[Q] of the primary measure, ``other`` (1 to S - 1) against the baseline; NaN for what nobody judged."""
     values = measured.arrays["values"]
-    return values[other, 0] - values[0, 0]
+    return paired_changes(values[0, 0], values[other, 0])
 
 
 def query_kinds(measured: Measured, other: int) -> dict[str, Any]:

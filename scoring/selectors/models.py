@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Count, Q, QuerySet
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Count, OuterRef, Q, QuerySet
 
 from assay.api.principal import Principal
 from assay.api.sentences import shortened
 from assay.errors import AssayError
 from assay.kept import Kept
-from scoring.models import Job, ScoringModel, Stage
+from scoring.models import Job, ModelAlias, ScoringModel, Stage
 from scoring.models.scoring_model import ModelKind
 from scoring.states import FINAL_JOB_STATES, ModelState, PlacementState, StageState, WorkerState
 
@@ -36,7 +37,14 @@ CLASSIFIERS = (ModelKind.CLASSIFIER,)
 POOLERS = (*EMBEDDERS, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, *CLASSIFIERS)
 JOBS_NAMED: Final = 10
 
-models_kept: Final = Kept[None, list[ScoringModel]](lambda _: list(ScoringModel.objects.all()))
+
+def models_by_names() -> QuerySet[Any]:
+    """Every model with ``alias_names``, in one query."""
+    named = ArraySubquery(ModelAlias.objects.filter(model=OuterRef("pk")).values("name"))
+    return ScoringModel.objects.annotate(alias_names=named).order_by("name")
+
+
+models_kept: Final = Kept[None, list[Any]](lambda _: list(models_by_names()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +65,14 @@ def rerankers_served() -> QuerySet[ScoringModel]:
 
 
 def models_with_placements() -> QuerySet[ScoringModel]:
-    """Every model with ``ready_count``: on how many live workers it is ready."""
+    """Every model with ``ready_count``, on how many live workers it is ready, and ``alias_names``."""
     ready = Q(placements__state=PlacementState.READY, placements__worker__state=WorkerState.READY)
-    return ScoringModel.objects.annotate(ready_count=Count("placements", filter=ready)).order_by("name")
+    return models_by_names().annotate(ready_count=Count("placements", filter=ready))
+
+
+def model_own_name(name: str) -> str:
+    """The own name of the model that ``name`` is an alias of, else ``name``."""
+    return ModelAlias.objects.filter(name=name).values_list("model__name", flat=True).first() or name
 
 
 def models_usable(models: QuerySet[ScoringModel], principal: Principal) -> QuerySet[ScoringModel]:
@@ -68,24 +81,21 @@ def models_usable(models: QuerySet[ScoringModel], principal: Principal) -> Query
 
 
 def model_for_request(*, principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
-    """The model named, or the default one of the first of ``kinds`` that has one: of those that the principal may use.
+    """The model named, by its own name or by an alias, or the default one of the first of ``kinds`` that has one: of
+    those that the principal may use.
 
     Nobody is refused by rows read moments ago.
 
     Raises PermissionDenied for a model that its token is not for; AssayError 404 ``model_not_found`` naming what is
     served, 409 for one not served now, 422 for a wrong kind.
     """
-    if name:
-        principal.require_model(name)
     try:
         return _chosen(models_kept.get(None), principal, name, kinds)
     except AssayError:
         return _chosen(models_kept.get(None, afresh=True), principal, name, kinds)
 
 
-def _chosen(
-    models: Sequence[ScoringModel], principal: Principal, name: str | None, kinds: Sequence[ModelKind]
-) -> ScoringModel:
+def _chosen(models: Sequence[Any], principal: Principal, name: str | None, kinds: Sequence[ModelKind]) -> ScoringModel:
     served = [
         model
         for model in models
@@ -93,7 +103,8 @@ def _chosen(
     ]
     if not name:
         return _default(served, kinds)
-    model = next((model for model in models if model.name == name), None)
+    model = next((model for model in models if model.name == name or name in model.alias_names), None)
+    principal.require_model(name if model is None else model.name, asked=name)  # it is for models, not for aliases
     if model is None:
         raise AssayError(
             "model_not_found",
@@ -158,6 +169,7 @@ def model_card(model: Any) -> dict[str, Any]:
         "revision": model.revision,
         "gpu_maxsim": model.gpu_maxsim,
         "is_default": model.is_default,
+        "aliases": model.alias_names,
         "labels": model.labels,
         "positive_class": model.positive_class,
         "weights": model.weights,

@@ -11,6 +11,7 @@ from django.db.models import BinaryField, Exists, F, Func, IntegerField, OuterRe
 from scoring.models import Annotation, QueryResult, Stage
 from scoring.ranking import FLOAT, Floats
 from scoring.selectors.packed import packed_part
+from scoring.selectors.sets import tagged
 from scoring.selectors.texts import texts_gone
 from scoring.states import ITEM_STATUSES, ItemStatus
 
@@ -56,8 +57,12 @@ def results_having(results: QuerySet[QueryResult], having: str, *, user: User | 
     return results
 
 
-def results_searched(results: QuerySet[QueryResult], stage: Stage, search: str) -> QuerySet[QueryResult]:
-    """Of ``results``, those whose query's id or text holds ``search``."""
+def results_searched(
+    results: QuerySet[QueryResult], stage: Stage, search: str, *, tag: str = ""
+) -> QuerySet[QueryResult]:
+    """Of ``results``, those whose query's id or text holds ``search``, and that have ``tag``."""
+    if tag:
+        results = results.none() if texts_gone(stage.job.query_set) else results.filter(tagged(tag, "query__"))
     if not search:
         return results
     named = Q(query__external_id__icontains=search)

@@ -13,6 +13,7 @@ from scoring.models import Document, DocumentSet, Job, Judgement, JudgementSet, 
 from scoring.models import QuerySet as QueriesSet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.models.document_set import document_words
+from scoring.models.query_set import query_words
 from scoring.selectors.texts import texts_gone, texts_shown
 from scoring.states import SetState
 
@@ -32,31 +33,40 @@ def job_field(model: type[UploadedSet]) -> str | None:
     return {DocumentSet: "document_set", QueriesSet: "query_set", RunSet: "stages__run_set"}.get(model)
 
 
-def set_rows(uploaded: UploadedSet, *, search: str = "") -> QuerySet[Any]:
-    """The set's rows in file order. With ``search``, of documents those whose id it is or that have all its words, as
-    beginnings of words; of other rows those whose ids, or text, hold it."""
+def set_rows(uploaded: UploadedSet, *, search: str = "", tag: str = "") -> QuerySet[Any]:
+    """The set's rows in file order. With ``search``, of documents and queries those whose id it is or that have all its
+    words, as beginnings of words; of other rows those whose ids hold it. With ``tag``, the queries that have it."""
     model, parent, fields = _rows(uploaded)
     rows = model._default_manager.filter(**{parent: uploaded}).order_by("position")
     if isinstance(uploaded, TextSet):
         rows = texts_shown(rows, uploaded)
         fields = ("external_id",) if texts_gone(uploaded) else fields
+    if tag and isinstance(uploaded, QueriesSet):
+        rows = rows.none() if texts_gone(uploaded) else rows.filter(tagged(tag))
     if not search:
         return rows
-    if isinstance(uploaded, DocumentSet) and not texts_gone(uploaded):
-        return _documents_with(rows, search)
+    if isinstance(uploaded, TextSet) and not texts_gone(uploaded):
+        return _with_words(rows, search)
     wanted = Q()
     for field in fields:
         wanted |= Q(**{f"{field}__icontains": search})
     return rows.filter(wanted)
 
 
-def _documents_with(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
+def tagged(tag: str, path: str = "") -> Q:
+    """Of queries, or of what ``path`` leads from to one: those that have ``tag``, in a list or in a text of several."""
+    alone = rf"(^|[,;|])\s*{re.escape(tag)}\s*([,;|]|$)"
+    return Q(**{f"{path}metadata__tags__contains": [tag]}) | Q(**{f"{path}metadata__tags__regex": alone})
+
+
+def _with_words(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
     named = rows.filter(external_id=search)
     words = re.findall(r"\w+", search)
     if not words:
         return named
     asked = SearchQuery(" & ".join(f"'{word}':*" for word in words), search_type="raw", config="simple")
-    found = Document.objects.annotate(words=document_words()).filter(words=asked)
+    looked_into = document_words() if rows.model is Document else query_words()
+    found = rows.model._default_manager.annotate(words=looked_into).filter(words=asked)
     # By the keys of both halves together: each uses its own index, and few keys are looked up instead of all rows read.
     return rows.filter(pk__in=named.order_by().values("pk").union(found.order_by().values("pk")))
 

@@ -10,9 +10,11 @@ from django.db import transaction
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
-from scoring.models import ComparedStage, Comparison, ComparisonMeasures, JudgementSet, Stage
+from scoring.models import ComparedStage, Comparison, ComparisonMeasures, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparison_measures import Measured, measures_fingerprint, measures_of
-from scoring.selectors.comparisons import comparisons_of, is_ranked, stages_compared
+from scoring.selectors.comparison_statistics import JUDGED
+from scoring.selectors.comparisons import comparisons_of, is_ranked, judgements_newer, stages_compared
+from scoring.selectors.evaluation import DEFAULT_MEASURES, measures_parse
 
 FEWEST: Final = 2
 MOST: Final = 4
@@ -26,14 +28,18 @@ def comparison_create(
     judgement_set: JudgementSet | None = None,
     pinned: bool = False,
     notes: str = "",
+    primary_measure: str = DEFAULT_MEASURES[0],
+    test: str = ComparisonTest.T,
 ) -> Comparison:
-    """Compare ``stages`` of the principal's team, the baseline first, and keep what was computed.
+    """Compare ``stages`` of the principal's team, the baseline first, and keep what was computed. ``primary_measure``
+    and ``test`` decide, and stay what they are.
 
     Raises AssayError 422 ``not_comparable`` for fewer than two, more than four, one twice, or several query sets, 409
-    ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match``.
+    ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match`` and ``unknown_measure``.
     """
     _check(stages)
-    measured = measures_of(stages, judgement_set)
+    primary = _primary(primary_measure)
+    measured = measures_of(stages, judgement_set, primary=primary, test=test)
     with transaction.atomic():
         comparison = Comparison.objects.create(
             team=principal.team,
@@ -42,12 +48,27 @@ def comparison_create(
             judgement_set=judgement_set,
             pinned=pinned,
             notes=notes,
+            primary_measure=primary,
+            test=test,
         )
         columns = (ComparedStage(comparison=comparison, stage=stage, position=i) for i, stage in enumerate(stages))
         ComparedStage.objects.bulk_create(columns)
-        _keep(comparison, measures_fingerprint(stages, judgement_set), measured)
+        _keep(comparison, measures_fingerprint(comparison, stages), measured)
         audit_record(verb="comparison.created", principal=principal, target=comparison)
     return comparisons_of(principal).get(pk=comparison.pk)
+
+
+def comparison_recompute(*, principal: Principal, comparison: Comparison) -> Comparison:
+    """The same comparison with the newest version of its judgements, as a comparison of its own: the old one keeps its
+    numbers. Raises AssayError 409 ``not_stale`` where there is no newer version, and as ``comparison_create``."""
+    newer = judgements_newer(comparison)
+    if newer is None:
+        message = f"'{comparison.name}' was computed with the newest version of its judgements; there is nothing to do."
+        raise AssayError("not_stale", message, status=409)
+    return comparison_create(
+        principal=principal, stages=stages_compared(comparison), name=comparison.name, judgement_set=newer,
+        notes=comparison.notes, primary_measure=comparison.primary_measure, test=comparison.test,
+    )  # fmt: skip
 
 
 def comparison_change(*, principal: Principal, comparison: Comparison, **fields: Any) -> Comparison:
@@ -91,11 +112,11 @@ def comparison_measures(*, comparison: Comparison) -> Measured | None:
     stages = stages_compared(comparison)
     if len(stages) < FEWEST or not all(map(is_ranked, stages)):
         return None
-    fingerprint = measures_fingerprint(stages, comparison.judgement_set)
+    fingerprint = measures_fingerprint(comparison, stages)
     kept = ComparisonMeasures.objects.filter(comparison=comparison, fingerprint=fingerprint).first()
     if kept is not None:
         return Measured.unpack(bytes(kept.arrays))
-    measured = measures_of(stages, comparison.judgement_set)
+    measured = measures_of(stages, comparison.judgement_set, primary=comparison.primary_measure, test=comparison.test)
     _keep(comparison, fingerprint, measured)
     return measured
 
@@ -103,6 +124,19 @@ def comparison_measures(*, comparison: Comparison) -> Measured | None:
 def _keep(comparison: Comparison, fingerprint: str, measured: Measured) -> None:
     values = {"fingerprint": fingerprint, "arrays": measured.packed()}
     ComparisonMeasures.objects.update_or_create(comparison=comparison, defaults=values)
+
+
+def _primary(name: str) -> str:
+    """As ir-measures writes it. How much was judged says nothing about which ranking is better."""
+    try:
+        measure = measures_parse([name])[0]
+    except AssayError as refusal:
+        refusal.param = "primary_measure"
+        raise
+    if measure.NAME == JUDGED:
+        message = f"'{name}' tells how much was judged, not which ranking is better; choose another primary measure."
+        raise AssayError("unknown_measure", message, status=422, param="primary_measure")
+    return str(measure)
 
 
 def _check(stages: Sequence[Stage]) -> None:

@@ -27,7 +27,8 @@ from scoring.ingest.lengths import TextLengths
 from scoring.ingest.mapping import Mapping
 from scoring.ingest.readers import rows_read
 from scoring.ingest.rows import FileProblem, Row, readable
-from scoring.models import JudgementSet
+from scoring.ingest.tags import TagCounts
+from scoring.models import JudgementSet, QuerySet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
@@ -131,13 +132,16 @@ def _store(
     columns = (kind.parent, "position", *kind.columns)
     statement = f"COPY {kind.item_model._meta.db_table} ({', '.join(columns)}) FROM STDIN"
     parent = str(uploaded.pk)  # once, not once a row
-    lengths = TextLengths()
+    lengths, tags = TextLengths(), TagCounts()
+    metadata = kind.columns.index("metadata") if kind.set_model is QuerySet else None
     text = kind.columns.index("text") if "text" in kind.columns else None
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         for position, values in enumerate(items_kept(kind, source, report, checks.conflicts)):
             copy.write_row((parent, position, *values))
             if text is not None:
                 lengths.add(values[text])
+            if metadata is not None:
+                tags.add(values[metadata])
     if report.bad and not keep_good_rows:
         raise AssayError(
             "bad_rows",
@@ -159,7 +163,7 @@ def _store(
     uploaded.state = SetState.READY
     fields = ["counts", "problems", "state"]
     if isinstance(uploaded, TextSet):
-        uploaded.statistics = lengths.to_json()
+        uploaded.statistics = {**lengths.to_json(), "tags": tags.to_json()}
         fields.append("statistics")
     if isinstance(uploaded, JudgementSet):
         uploaded.provenance = {**report.findings(), "rule": checks.conflicts}

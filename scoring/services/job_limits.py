@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from django.db import transaction
 
 from accounts.limits import Quota
 from accounts.models import Team
 from accounts.quotas import QuotaState, over_quota
+from assay.api.principal import Principal
 from assay.errors import AssayError
-from scoring.models import Job
+from audit.services import audit_record
+from scoring.models import Job, JobLimit
 from scoring.selectors.job_limits import JobUsage, job_usage, open_pairs
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+LIMITS: Final = ("running_jobs", "waiting_jobs", "open_pairs")
 
 
 def usage_lock(*, team: Team, user: User | None) -> JobUsage:
@@ -72,6 +78,23 @@ def quotas_check(job: Job) -> None:
         if used + job.pair_count > limit:
             state = QuotaState(of, Quota.PAIRS, limit, used, reset=None)
             raise over_quota(state, asked=job.pair_count, noun="job")
+
+
+def job_limit_set(*, principal: Principal, limit: JobLimit) -> None:
+    """Write ``limit``, new or changed."""
+    new = limit._state.adding
+    before = {} if new else JobLimit.objects.filter(pk=limit.pk).values(*LIMITS).get()
+    with transaction.atomic():
+        limit.save(force_insert=new)
+        detail = {name: [before.get(name), getattr(limit, name)] for name in LIMITS}
+        audit_record(verb="job_limit.set", principal=principal, target=limit, detail=detail)
+
+
+def job_limit_delete(*, principal: Principal, limit: JobLimit) -> None:
+    with transaction.atomic():
+        detail = {name: [getattr(limit, name), None] for name in LIMITS}
+        audit_record(verb="job_limit.deleted", principal=principal, target=limit, detail=detail)
+        limit.delete()
 
 
 def _over(limit: str, message: str, *, allowed: int, used: int, asked: int) -> AssayError:

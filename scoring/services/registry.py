@@ -20,6 +20,7 @@ from scoring import dispatch
 from scoring.models import ScoringModel, Worker
 from scoring.models.scoring_model import Dtype, ModelKind
 from scoring.services.chunks import liveness, worker_label
+from scoring.services.model_names import name_check
 from scoring.services.placements import holders_wake, placements_retry
 from scoring.services.remote_models import remote_check
 from scoring.services.transitions import RECONCILER, transition, transition_record
@@ -35,7 +36,11 @@ DECIDES_SCORES: Final = frozenset(
     )
 )  # fmt: skip
 FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential"}
-PLACING: Final = frozenset(("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy"))
+PLACING: Final = frozenset(
+    (
+        "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy",
+    )
+)  # fmt: skip
 CHANGEABLE: Final = FOLLOWED_BY_WORKERS | PLACING | {"is_default", "name"}
 NO_SELF_TEST: Final[dict[str, Any]] = {"self_test_worker": None, "self_test_expires_at": None}
 DEVICE: Final = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -50,6 +55,7 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
     model_check(model)
     try:
         with transaction.atomic():
+            name_check(model.name)
             model.save(force_insert=True)
             transition_record(model, "", ModelState.REGISTERED, actor=principal.label, reason="registered").save()
             audit_record(
@@ -81,6 +87,8 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
     model_check(model)
     try:
         with transaction.atomic():
+            if "name" in changed:
+                name_check(model.name)
             if changed.keys() & FOLLOWED_BY_WORKERS:
                 model.generation += 1
             if changed.keys() & DECIDES_SCORES:  # what was measured was of another model

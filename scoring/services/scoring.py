@@ -57,7 +57,7 @@ BUSY: Final = {
     "overloaded": 429,
     "model_not_served": 409,
     "packed_too_large": 409,
-    "set_gone": 404,
+    "not_found": 404,  # a document set, deleted meanwhile
     "set_not_encoded": 503,
     "not_packed": 503,
     "model_load_failed": 503,

@@ -12,14 +12,12 @@ from assay.api.principal import Principal
 from assay.callers import Caller
 from assay.errors import AssayError
 from scoring.models import Document, DocumentSet, ScoringModel
-from scoring.models.scoring_model import ModelKind
 from scoring.payloads import SyncOptions, SyncRanking, SyncRequest
+from scoring.selectors.encodings import ENCODERS
 from scoring.services.scoring import ScoredItem, ScoringAnswer, answer_keep, call_run, options_for, request_row
+from scoring.services.sets import document_set_check
 from scoring.services.stage_plan import BM25, MAX_RETRIEVED
-from scoring.states import SetState
 
-# They read a document by itself, so that its encoding can be kept.
-ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 MAX_IDS: Final = MAX_RETRIEVED
 
 
@@ -65,7 +63,7 @@ def set_rank(
     ``set_not_ready``, ``texts_deleted`` and ``packed_too_large``, 422 ``unknown_documents`` and
     ``too_many_candidates``, 503 ``set_not_encoded`` while its encodings are made.
     """
-    _check_set(document_set)
+    document_set_check(document_set)
     options = options_for(model, options)
     positions = _positions(document_set, candidates.ids)
     count = len(positions) or document_set.counts["kept"]
@@ -97,24 +95,6 @@ def set_rank(
     row.report |= {"pairing": "matrix", "document_set": str(document_set.pk), "version": document_set.checksum}
     scored = answer_keep(row=row, model=model, gathered=gathered)
     return SetAnswer(scored, _named(document_set, scored.items, with_texts=with_texts))
-
-
-def _check_set(document_set: DocumentSet) -> None:
-    if document_set.texts_delete_requested_at is not None:
-        raise AssayError(
-            "texts_deleted",
-            f"The texts of the document set '{document_set.name}' were deleted on "
-            f"{document_set.texts_delete_requested_at:%Y-%m-%d}, and nothing of it can be scored again. Upload the "
-            "file once more.",
-            status=409,
-        )
-    if document_set.state != SetState.READY:
-        raise AssayError(
-            "set_not_ready",
-            f"The document set '{document_set.name}' is {document_set.get_state_display()}; it can be ranked once it "
-            "is ready.",
-            status=409,
-        )
 
 
 def _positions(document_set: DocumentSet, ids: Sequence[str]) -> list[int]:

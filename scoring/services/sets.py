@@ -1,4 +1,4 @@
-"""Deleting uploaded sets. Making them is an import."""
+"""Deleting uploaded sets, and whether one can be used. Making them is an import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from django.db.models import ProtectedError
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
+from scoring.models import DocumentSet
 from scoring.models.base import UploadedSet
+from scoring.states import SetState
 
 
 def set_delete(*, principal: Principal, uploaded: UploadedSet) -> None:
@@ -35,3 +37,22 @@ def _referring(error: ProtectedError) -> str:
     """Such as "2 jobs and 1 pools": of what there is."""
     nouns = (str(row._meta.verbose_name_plural) for row in error.protected_objects)
     return " and ".join(f"{count:,} {noun}" for noun, count in Counter(nouns).items())
+
+
+def document_set_check(document_set: DocumentSet) -> None:
+    """Raises AssayError 409 ``texts_deleted`` or ``set_not_ready`` for a set that nothing can be computed over."""
+    if document_set.texts_delete_requested_at is not None:
+        raise AssayError(
+            "texts_deleted",
+            f"The texts of the document set '{document_set.name}' were deleted on "
+            f"{document_set.texts_delete_requested_at:%Y-%m-%d}, and nothing of it can be scored again. Upload the "
+            "file once more.",
+            status=409,
+        )
+    if document_set.state != SetState.READY:
+        raise AssayError(
+            "set_not_ready",
+            f"The document set '{document_set.name}' is {document_set.get_state_display()}; it can be used once it "
+            "is ready.",
+            status=409,
+        )

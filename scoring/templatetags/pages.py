@@ -19,6 +19,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 
+from scoring.ingest.kinds import NAMED
+from scoring.ingest.tags import tags_of
 from scoring.states import (
     ExportState,
     ItemStatus,
@@ -227,3 +229,16 @@ def at(values: Sequence[Any], index: int) -> Any:
 @register.filter
 def item(mapping: dict[str, Any], key: str) -> Any:
     return mapping.get(key)
+
+
+@register.filter
+def tags(metadata: dict[str, Any]) -> list[str]:
+    """Of a query."""
+    return tags_of(metadata)
+
+
+@register.filter
+def beside_text(metadata: dict[str, Any], noun: str) -> dict[str, Any]:
+    """What of a row's metadata has no place of its own on the page of such a set."""
+    placed = NAMED if noun == "query set" else ()
+    return {name: value for name, value in metadata.items() if name not in placed}

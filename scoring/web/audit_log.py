@@ -10,6 +10,7 @@ from scoring.filters import AuditEventFilter
 from scoring.web.admin_tables import AuditTable
 from scoring.web.exports import ExportsMixin
 from scoring.web.filtered import FilteredListView
+from scoring.web.paging import TablePaginator
 
 SHOWN: tuple[str, ...] = ("actor", "verb", "target_id", "at_or_after", "before")
 
@@ -20,7 +21,7 @@ class AuditLogView(ExportsMixin, FilteredListView):
     export_source = "audit-events"
     filterset_class = AuditEventFilter
     template_name = "audit/list.html"
-    rows_per_page = 50
+    table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": 50}
 
     def get_queryset(self) -> Any:
         return AuditEvent.objects.filter(team=self.principal.team).order_by("-at")

@@ -8,34 +8,43 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
+from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from scoring.models import Comparison, Stage
+from audit.services import audit_record
+from scoring.export.comparisons import comparison_report
+from scoring.export.reports import REPORTS, report_response
+from scoring.models import Comparison, JudgementSet, Stage
 from scoring.selectors.comparability import Comparability, comparability, settings_of
 from scoring.selectors.comparison_measures import Measured
+from scoring.selectors.comparison_statistics import coverage_remarks
 from scoring.selectors.comparisons import (
     LETTERS,
     ORDERS,
     disagreements,
-    measure_rows,
+    judgements_newer,
     queries_found,
     query_kinds,
     query_order,
     similarities,
     stages_compared,
 )
-from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.services.comparisons import FEWEST, comparison_change, comparison_measures
+from scoring.statistics import PairedTest
+from scoring.web.comparison_figures import cell_rows
 from scoring.web.comparison_queries import query_rows, side_by_side
 from scoring.web.comparisons import comparison_or_404
+from scoring.web.exports import Choice
 
 QUERIES_PER_PAGE: Final = 50
 DISAGREEMENTS_SHOWN: Final = 10
+SLIDE: Final = "slide-body"  # the element over the list that a query is opened in
 TOPS: Final = (10, 20, 50, 100)
 TABS: Final = {"detail": "Summary", "queries": "Queries", "settings": "Settings", "notes": "Notes"}
 # What became of a query: with judgements, without them.
@@ -73,13 +82,14 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class ComparisonPage:
     """``measured`` None: a job of it is being ranked anew, or was deleted. ``other``: which column the baseline is
-    compared with, 1 to the last."""
+    compared with, 1 to the last. ``newer``: a version of the judgements that came after those it was computed with."""
 
     comparison: Comparison
     columns: list[Column]
     comparability: Comparability
     measured: Measured | None
     other: int
+    newer: JudgementSet | None
 
     @property
     def stages(self) -> list[Stage]:
@@ -99,7 +109,7 @@ class ComparisonPage:
 
     @property
     def first_measure(self) -> str:
-        return DEFAULT_MEASURES[0]
+        return self.measured.table.measures[0] if self.measured and self.measured.table else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class ComparisonView(PrincipalMixin, View):
     tab: ClassVar[str]
     template_name: ClassVar[str]
 
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         page = self.page()
         tabs = [
             Tab(title, reverse(f"web:comparison_{name}", args=[page.comparison.pk]), name == self.tab)
@@ -140,8 +150,9 @@ class ComparisonView(PrincipalMixin, View):
         other = LETTERS.find(given) if len(given) == 1 else 1
         measured = comparison_measures(comparison=comparison)
         return ComparisonPage(
-            comparison, columns, comparability(stages), measured, other if 0 < other < len(columns) else 1
-        )
+            comparison, columns, comparability(stages), measured, other if 0 < other < len(columns) else 1,
+            judgements_newer(comparison),
+        )  # fmt: skip
 
     def context(self, page: ComparisonPage) -> dict[str, Any]:
         return {}
@@ -158,7 +169,7 @@ class ComparisonDetailView(ComparisonView):
         positions = disagreements(page.measured, page.other, DISAGREEMENTS_SHOWN)
         return {
             "similar": list(others),
-            "measures": list(zip(*measure_rows(page.measured), strict=True)),
+            **_measures(page),
             "kinds": _kinds(page),
             "disagreements": query_rows(page.measured, page.stages, page.other, positions, with_documents=True),
         }
@@ -183,6 +194,12 @@ class ComparisonQueryView(ComparisonView):
 
     tab = "queries"
     template_name = "comparisons/query.html"
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        if request.headers.get("HX-Target") != SLIDE:
+            return super().get(request, **kwargs)
+        page = self.page()
+        return render(request, "comparisons/_query.html", {"page": page, "slide": True, **self.context(page)})
 
     def context(self, page: ComparisonPage) -> dict[str, Any]:
         position = self.kwargs["position"]
@@ -241,7 +258,7 @@ class ComparisonNotesView(ComparisonView):
         known = {"name": page.comparison.name, "notes": page.comparison.notes}
         return {"form": self.form or NotesForm(initial=known)}
 
-    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+    def post(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
         comparison = comparison_or_404(self)
         self.form = NotesForm(request.POST)
         if not self.form.is_valid():
@@ -249,6 +266,39 @@ class ComparisonNotesView(ComparisonView):
         comparison_change(principal=self.principal, comparison=comparison, **self.form.cleaned_data)
         messages.success(request, "Saved.")
         return redirect("web:comparison_notes", pk=comparison.pk)
+
+
+class ComparisonExportView(ComparisonView):
+    """What was measured, as a file."""
+
+    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        comparison, name = comparison_or_404(self), request.GET.get("format", "")
+        if name not in REPORTS:
+            raise Http404
+        try:
+            report = comparison_report(comparison, comparison_measures(comparison=comparison))
+        except AssayError as refusal:
+            context = {"status": refusal.status, "message": refusal.message}
+            return render(request, "error.html", context, status=refusal.status)
+        audit_record(verb="comparison.exported", principal=self.principal, target=comparison, detail={"format": name})
+        return report_response(report, name)
+
+
+def _report_choices(page: ComparisonPage) -> list[Choice]:
+    url = reverse("web:comparison_export", args=[page.comparison.pk])
+    return [
+        Choice(f"{url}?format={name}", each.title, f"{each.about}, with their provenance", background=False)
+        for name, each in REPORTS.items()
+    ]
+
+
+def _measures(page: ComparisonPage) -> dict[str, Any]:
+    table = page.measured.table if page.measured else None
+    if table is None:
+        return {}
+    test = PairedTest(page.comparison.test)
+    return {"table": table, "measures": cell_rows(table.by_measure), "test": test, "coverage": coverage_remarks(table),
+            "exports": _report_choices(page)}  # fmt: skip
 
 
 def _kinds(page: ComparisonPage) -> list[Kind]:

@@ -79,11 +79,17 @@ def _number(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SideHit:
-    """``other``: its rank in the ranking that this one is compared with, None: not in it. ``grade`` None: unjudged."""
+    """``other``: its rank in the ranking that this one is compared with, None: not in it. ``grade`` None: unjudged.
+    ``ranks`` in every column, for the lines between them; empty where ranks are not compared."""
 
     row: RankedDocument
     other: int | None
     grade: int | None
+    ranks: list[int | None]
+
+    @property
+    def ranks_listed(self) -> str:
+        return ",".join(str(rank or "") for rank in self.ranks)
 
     @property
     def change(self) -> int:
@@ -139,7 +145,15 @@ def side_by_side(
     for place, (stage, rows) in enumerate(zip(stages, shown, strict=True)):
         against = other if place == 0 else 0
         there: Mapping[int, int] = ranks[against] if comparable else {}
-        hits = [SideHit(row, there.get(row.document.position), grades.get(row.document.external_id)) for row in rows]
+        hits = [
+            SideHit(
+                row,
+                there.get(row.document.position),
+                grades.get(row.document.external_id),
+                [own.get(row.document.position) for own in ranks] if comparable else [],
+            )
+            for row in rows
+        ]
         columns.append(SideColumn("ABCD"[place], stage, len(ranks[place]), hits, "ABCD"[against], len(ranks[against])))
     first, second = shown[0] if comparable else [], shown[other] if comparable else []
     blocks = _blocks(first, second, ranks[0], ranks[other])

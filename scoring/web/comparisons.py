@@ -15,14 +15,15 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ComparisonFilter
-from scoring.models import Comparison, Job, JudgementSet
+from scoring.models import Comparison, ComparisonTest, Job, JudgementSet
 from scoring.selectors.comparisons import comparisons_of, stages_comparable
-from scoring.selectors.evaluation import EVALUATED
+from scoring.selectors.evaluation import DEFAULT_MEASURES, EVALUATED
 from scoring.selectors.jobs import jobs_of
 from scoring.services.comparisons import (
     comparison_change,
     comparison_create,
     comparison_delete,
+    comparison_recompute,
     comparison_set_baseline,
 )
 from scoring.web.actions import ActionView
@@ -31,8 +32,9 @@ from scoring.web.filtered import FilteredListView
 from scoring.web.forms import SetChoice, ready_sets
 from scoring.web.jobs import job_or_404
 
-DEEDS: Final = ("pin", "unpin", "baseline", "delete")
+DEEDS: Final = ("pin", "unpin", "baseline", "recompute", "delete")
 JOBS_OFFERED: Final = 100
+USUAL_MEASURES: Final = ("nDCG@10", "nDCG@5", "nDCG@20", "AP", "RR@10", "P@5", "P@10", "R@10", "R@100", "Success@1")
 
 
 def comparison_or_404(view: PrincipalMixin) -> Comparison:
@@ -48,6 +50,14 @@ class ComparisonForm(forms.Form):
     stages = forms.MultipleChoiceField(label="Rankings", widget=forms.CheckboxSelectMultiple)
     judgement_set = SetChoice(JudgementSet.objects.none(), required=False, empty_label="None: how alike they are")
     name = forms.CharField(max_length=200, required=False, help_text="left empty: the names of the rankings")
+    primary_measure = forms.CharField(
+        max_length=100, initial=DEFAULT_MEASURES[0], widget=forms.TextInput(attrs={"list": "measures"}),
+        help_text="decides; the others are shown as exploratory",
+    )  # fmt: skip
+    test = forms.ChoiceField(
+        choices=ComparisonTest.choices, initial=ComparisonTest.T, help_text="of the differences, query by query"
+    )
+    usual_measures = USUAL_MEASURES
 
     def __init__(self, *args: Any, principal: Principal, job: Job, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -96,7 +106,7 @@ class ComparisonNewView(PrincipalMixin, TemplateView):
             try:
                 comparison = comparison_create(principal=self.principal, **form.cleaned_data)
             except AssayError as refusal:
-                form.add_error("judgement_set" if "judgements" in refusal.code else "stages", refusal.message)
+                form.add_error(_field_of(refusal), refusal.message)
             else:
                 return redirect("web:comparison_detail", pk=comparison.pk)
         return self.render_to_response(self.get_context_data(form=form), status=422)
@@ -109,9 +119,16 @@ class ComparisonNewView(PrincipalMixin, TemplateView):
             raise Http404 from error
 
 
+def _field_of(refusal: AssayError) -> str:
+    if "judgements" in refusal.code:
+        return "judgement_set"
+    return "primary_measure" if refusal.param == "primary_measure" else "stages"
+
+
 class ComparisonActionView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
     deed: str = ""
+    made: Comparison | None = None
 
     def act(self) -> str:
         comparison = comparison_or_404(self)
@@ -123,10 +140,13 @@ class ComparisonActionView(ActionView):
             position = int(given) if given.isdecimal() and len(given) < 3 else -1
             comparison_set_baseline(principal=self.principal, comparison=comparison, position=position)
             return "The baseline is another one now; all differences are against it."
+        if self.deed == "recompute":
+            self.made = comparison_recompute(principal=self.principal, comparison=comparison)
+            return "Computed anew as a comparison of its own; the old one keeps its numbers."
         comparison_change(principal=self.principal, comparison=comparison, pinned=self.deed == "pin")
         return "Pinned: it stands first in the list." if self.deed == "pin" else "No longer pinned."
 
     def after(self) -> str:
         if self.deed == "delete":
             return reverse("web:comparison_list")
-        return reverse("web:comparison_detail", args=[self.kwargs["pk"]])
+        return reverse("web:comparison_detail", args=[self.made.pk if self.made else self.kwargs["pk"]])

@@ -11,6 +11,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.callers import caller_of
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.models import ScoreRequest, Stage
 from scoring.selectors.explanations import neighbours, ranked_pair
@@ -62,7 +63,7 @@ class ItemExplanationView(ExplanationMixin, View):
     def get(self, request: HttpRequest, pk: Any, index: int) -> HttpResponse:
         row = ScoreRequest.objects.for_team(self.principal.team).select_related("model").filter(pk=pk).first()
         if row is None:
-            raise Http404
+            raise not_here("score request", pk)
         context: dict[str, Any] = {"row": row, "index": index}
         try:
             found = item_explain(asked=self.asked("page why"), row=row, index=index)

@@ -17,6 +17,7 @@ from django.utils.http import urlencode
 from django.views.generic.base import View
 
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from audit.services import audit_record
 from scoring.export.formats import FORMATS, ExportTable, file_name, format_check, table_parts
@@ -129,7 +130,7 @@ def _too_many(table: ExportTable) -> str:
 def export_or_404(view: PrincipalMixin) -> Export:
     export: Export | None = exports_of(view.principal).filter(pk=view.kwargs["pk"]).first()
     if export is None:
-        raise Http404
+        raise not_here("export", view.kwargs["pk"])
     return export
 
 

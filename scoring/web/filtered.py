@@ -20,7 +20,11 @@ BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
     filterset_class: type[FilterSet]
-    rows_per_page: ClassVar[int] = 25
+    # Only the table makes pages: the list below it would count once more, and refuse a page that is not there.
+    table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": 25}
+
+    def get_paginate_by(self, table_data: Any) -> None:
+        return None
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         self.filterset = self.get_filterset(self.filterset_class)
@@ -34,13 +38,6 @@ class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
         rows = self.filterset.qs
         self.object_list = rows.none() if self.faults else rows
         return self.render_to_response(self.get_context_data(filter=self.filterset, object_list=self.object_list))
-
-    # Only the table makes pages: the list below it would count once more.
-    def get_paginate_by(self, table_data: Any) -> None:
-        return None
-
-    def get_table_pagination(self, table: Any) -> dict[str, Any]:
-        return {"paginator_class": TablePaginator, "per_page": self.rows_per_page}
 
     def get_table_kwargs(self) -> dict[str, Any]:
         return {"empty_text": " ".join(self.faults)} if self.faults else {}

@@ -76,14 +76,6 @@ class SetChoice(forms.ModelChoiceField):
         return f"{obj} — {obj.counts.get('kept', 0):,} rows"
 
 
-class EvaluationForm(forms.Form):
-    judgement_set = SetChoice(JudgementSet.objects.none(), empty_label="Choose a judgement set")
-
-    def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["judgement_set"].queryset = ready_sets(JudgementSet, principal)  # type: ignore[attr-defined]
-
-
 def ready_sets(model: type[UploadedSet], principal: Principal) -> Any:
     ready = Q(state=SetState.READY)
     if issubclass(model, TextSet):

@@ -6,41 +6,36 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from django.core.paginator import Paginator
 from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
-from scoring.models import Job, Query, Stage
+from scoring.models import Job, Stage
 from scoring.selectors.counting import RowCount
-from scoring.selectors.evaluation import EVALUATED, Evaluation, stage_evaluate
+from scoring.selectors.evaluation import EVALUATED
+from scoring.selectors.evaluations import evaluations_of
 from scoring.selectors.job_events import KINDS, log_page
 from scoring.selectors.jobs import JobProgress, chunk_problems, job_progress, job_stage, results_of
 from scoring.selectors.stage_progress import chunks_in_hand, stages_progress
-from scoring.selectors.texts import texts_shown
+from scoring.services.evaluations import evaluation_create
 from scoring.services.job_control import PAUSABLE
 from scoring.states import RETRIABLE_JOB_STATES, STOPPABLE_JOB_STATES, ChunkState, ItemStatus, JobState
+from scoring.web.evaluations import CHOICES, EvaluationForm
 from scoring.web.exports import Choice, export_choices
-from scoring.web.forms import EvaluationForm
 from scoring.web.htmx import polled
 from scoring.web.job_actions import JobChangeForm, change_form
 from scoring.web.jobs import job_or_404
 from scoring.web.results import ResultsPage, results_page
 
 PROBLEMS_SHOWN = 50
-QUERIES_PER_PAGE = 50
+EVALUATIONS_SHOWN = 20
 LOG_KINDS = {"main": "What matters", "problems": "Problems", "all": "Everything"}
 STRIP_ORDER = (ChunkState.DONE, ChunkState.LEASED, ChunkState.FAILED, ChunkState.CANCELLED, ChunkState.PENDING)
-MEANINGS = {
-    "nDCG@10": "graded relevance of the first ten, discounted by rank; 1 is the ideal order",
-    "RR@10": "one over the rank of the first relevant document; 0 when it is not among ten",
-    "R@100": "share of the relevant documents that are among the first hundred",
-    "Judged@10": "share of the first ten that somebody judged at all",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +128,11 @@ def stage_or_404(request: HttpRequest, job: Job) -> Stage:
     """The stage that the address names, else the last one."""
     given = request.GET.get("stage")
     if given is not None and not (given.isdecimal() and len(given) < 4):
-        raise Http404
+        raise not_here(f"stage of the job “{job.name}”", given)
     try:
         return job_stage(job, None if given is None else int(given))
     except AssayError as error:
-        raise Http404 from error
+        raise Http404(error.message) from error
 
 
 class JobView(PrincipalMixin, View):
@@ -175,38 +170,42 @@ class JobDetailsView(JobView):
 
 
 class JobEvaluationView(JobView):
+    """What was measured of a stage, and the form that measures it."""
+
     tab = "evaluation"
     template_name = "jobs/evaluation.html"
+    form: EvaluationForm | None = None
 
     def context(self, page: JobPage) -> dict[str, Any]:
-        form = EvaluationForm(self.request.GET or None, principal=self.principal)
-        choices = list(form.fields["judgement_set"].queryset[:2])  # type: ignore[attr-defined]
-        chosen = form.cleaned_data["judgement_set"] if form.is_valid() else choices[0] if len(choices) == 1 else None
-        context: dict[str, Any] = {
+        form = self.form or EvaluationForm(principal=self.principal)
+        versions = list(form.fields["judgement_set"].queryset[:2])  # type: ignore[attr-defined]
+        if len(versions) == 1:
+            form.initial["judgement_set"] = versions[0].pk
+        made = evaluations_of(self.principal).filter(stage=page.stage)
+        return {
             "form": form,
-            "chosen": chosen,
-            "any_judgements": bool(choices),
-            "meanings": MEANINGS,
+            "groups": CHOICES,
+            "any_judgements": bool(versions),
+            "made": made[:EVALUATIONS_SHOWN],
         }
-        if chosen is None or not page.measurable:
-            return context
-        try:
-            evaluation = stage_evaluate(page.stage, chosen)
-        except AssayError as refusal:
-            return {**context, "refusal": refusal.message}
-        return {**context, "evaluation": evaluation, **self._by_query(page.job, evaluation)}
 
-    def _by_query(self, job: Job, evaluation: Evaluation) -> dict[str, Any]:
-        """A page of queries, the worst by the first measure first, and its rows (query, values in measure order)."""
-        first = evaluation.measures[0]
-        ordered = sorted(evaluation.per_query, key=lambda query_id: evaluation.per_query[query_id][first])
-        page = Paginator(ordered, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
-        queries = Query.objects.filter(query_set=job.query_set_id, external_id__in=list(page))
-        by_id = {query.external_id: query for query in texts_shown(queries, job.query_set)}
-        rows = [
-            (by_id[name], [evaluation.per_query[name][measure] for measure in evaluation.measures]) for name in page
-        ]
-        return {"queries": page, "rows": rows}
+    def post(self, request: HttpRequest, pk: Any) -> HttpResponse:
+        self.form = form = EvaluationForm(request.POST, principal=self.principal)
+        if form.is_valid():
+            fields = form.cleaned_data
+            try:
+                evaluation, _ = evaluation_create(
+                    principal=self.principal,
+                    stage=stage_or_404(request, job_or_404(self, pk)),
+                    judgement_set=fields["judgement_set"],
+                    measures=fields["names"],
+                    only_relevant=fields["only_relevant"],
+                )
+            except AssayError as refusal:
+                form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
+            else:
+                return redirect("web:evaluation_detail", pk=evaluation.pk)
+        return self.get(request, pk)
 
 
 class JobProgressView(PrincipalMixin, View):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.http import Http404
-
 from accounts.scopes import Scope
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import JobFilter
 from scoring.models import Job
@@ -19,7 +18,7 @@ from scoring.web.filtered import FilteredListView
 def job_or_404(view: PrincipalMixin, pk: Any) -> Job:
     job = jobs_of(view.principal).filter(pk=pk).first()
     if job is None:
-        raise Http404
+        raise not_here("job", pk)
     return job
 
 

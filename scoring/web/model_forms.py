@@ -124,12 +124,15 @@ class PlacingForm(forms.ModelForm[ScoringModel]):
 
     class Meta:
         model = ScoringModel
-        fields = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "cold_policy")
+        fields = (
+            "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy",
+        )  # fmt: skip
         labels: ClassVar[dict[str, str]] = {
             "min_replicas": "Replicas, at least",
             "max_replicas": "Replicas, at most",
             "memory_bytes": "Memory of a replica",
             "min_residency": "Stays loaded for",
+            "max_concurrency": "Requests at once",
             "cold_policy": "While on no worker",
         }
 

@@ -17,15 +17,19 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from audit.models import AuditEvent
-from scoring.models import Errand, ScoringModel, Transition
+from scoring.backpressure import concurrency_in_force
+from scoring.models import Errand, ModelAlias, ScoringModel, Transition
 from scoring.selectors.history import model_history, model_speed
-from scoring.selectors.models import model_open_jobs, models_with_placements
+from scoring.selectors.models import model_open_jobs, model_own_name, models_with_placements
 from scoring.selectors.placements import maxsim_in_force, placement_outlook, placements_of_model
 from scoring.services.errands import benchmark_ask
+from scoring.services.model_names import alias_delete, alias_point
 from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
+from scoring.services.thresholds import model_advice
 from scoring.web.actions import ActionView
 from scoring.web.charts import line_chart
 from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
@@ -33,7 +37,10 @@ from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
 LOG_SHOWN: Final = 20
 BENCHMARKS_SHOWN: Final = 10
 # What people do that is no change of state, and so is found in the audit log alone.
-DEEDS: Final = ("model.changed", "model.load_requested", "model.unload_requested", "model.reload_requested")
+DEEDS: Final = (
+    "model.changed", "model.load_requested", "model.unload_requested", "model.reload_requested",
+    "model.alias_pointed", "model.alias_deleted",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,9 @@ class LogEntry:
 
 
 def model_or_404(name: str) -> Any:
-    model = models_with_placements().filter(name=name).first()
+    model = models_with_placements().filter(name=model_own_name(name)).first()
     if model is None:
-        raise Http404
+        raise not_here("model", name)
     return model
 
 
@@ -84,6 +91,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             actions=BUTTONS,
             has_maxsim=model.has_maxsim,
             outlook=None if model.ready_count else placement_outlook(model),
+            concurrency=concurrency_in_force(model),
             placing=PlacingForm(instance=model, auto_id="placing_%s"),
             settings=SettingsForm(instance=model, auto_id="settings_%s"),
             benchmark=BenchmarkForm(auto_id="benchmark_%s"),
@@ -94,6 +102,7 @@ class ModelDetailView(PrincipalMixin, TemplateView):
             speed=model_speed(model),
             tested=tested_pairs(model),
             may_change=self.principal.may(Scope.MODELS_WRITE),
+            advices=model_advice(self.principal, model) if self.principal.may(Scope.JOBS) else None,
             **kwargs,
         )
 
@@ -121,6 +130,9 @@ def model_log(model: ScoringModel) -> list[LogEntry]:
 
 
 def _changes(deed: AuditEvent) -> str:
+    if deed.verb.startswith("model.alias"):
+        before = deed.detail.get("from")
+        return f"{deed.detail.get('alias', '')}{f', before at {before}' if before and 'to' in deed.detail else ''}"
     if deed.verb != "model.changed":
         return ""
     return ", ".join(
@@ -184,6 +196,24 @@ class ModelBenchmarkView(OfModelView):
         model = model_or_404(self.kwargs["name"])
         benchmark_ask(principal=self.principal, model=model, **checked(BenchmarkForm(self.request.POST)))
         return f"A worker that holds “{model.name}” measures it now; load this page again for the result."
+
+
+class AliasPointView(OfModelView):
+    """An alias, made or moved here."""
+
+    def act(self) -> str:
+        model = model_or_404(self.kwargs["name"])
+        alias = alias_point(principal=self.principal, name=self.request.POST.get("alias", "").strip(), model=model)
+        return f"“{alias}” points at “{model.name}” now; whoever asks by it gets this model within a second."
+
+
+class AliasDeleteView(OfModelView):
+    def act(self) -> str:
+        alias = ModelAlias.objects.filter(name=self.kwargs["alias"], model__name=self.kwargs["name"]).first()
+        if alias is None:
+            raise Http404
+        alias_delete(principal=self.principal, alias=alias)
+        return f"The alias “{self.kwargs['alias']}” is deleted; requests that still name it are refused."
 
 
 def _asked(count: int, verb: str, model: ScoringModel) -> str:

@@ -5,12 +5,29 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import EmptyPage, Page, PageNotAnInteger, Paginator
 
+from assay.api.sentences import shortened
 from scoring.selectors.counting import RowCount, rows_count
 
 
-class LongPaginator(Paginator[Any]):
+class SayingPaginator(Paginator[Any]):
+    """``note`` says so where a page was asked for that is not there, and another one is shown."""
+
+    note = ""
+
+    def validate_number(self, number: Any) -> int:
+        try:
+            return super().validate_number(number)
+        except PageNotAnInteger:
+            self.note = f"'{shortened(str(number))}' is no number of a page; this is the first page."
+            raise
+        except EmptyPage:
+            self.note = f"There is no page {shortened(str(number))}; this is the last one, page {self.num_pages:,}."
+            raise
+
+
+class LongPaginator(SayingPaginator):
     """``exact``: whether ``count`` is one; the pager writes "about" otherwise."""
 
     @cached_property

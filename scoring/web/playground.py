@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.generic import FormView, View
@@ -15,12 +15,14 @@ from django.views.generic import FormView, View
 from accounts.scopes import Scope
 from assay.callers import caller_of
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.models import PlaygroundExample, ScoringModel
 from scoring.payloads import SyncOptions
 from scoring.services.playground import example_delete, example_save
 from scoring.services.scoring import ScoredItem, ScoringAnswer, scoring_run
 from scoring.web.actions import ActionView
+from scoring.web.htmx import wants_fragment
 from scoring.web.playground_calls import curl, options_taken, python
 from scoring.web.playground_form import (
     SAMPLE,
@@ -66,6 +68,8 @@ class ModelAnswer:
     answer: ScoringAnswer | None = None
     rows: list[AnswerRow] = field(default_factory=list)
     refusal: str = ""
+    pending: bool = False  # it is asked by a request of its own
+    left: bool = False  # whoever asked is gone
 
     @property
     def cut(self) -> int:
@@ -113,39 +117,66 @@ class TryView(PrincipalMixin, FormView[PlaygroundForm]):
     def _kept(self, given: str) -> tuple[dict[str, Any], str]:
         row = request_of(self.principal, given) if is_uuid(given) else None
         if row is None:
-            raise Http404
+            raise not_here("score request", given)
         return request_initial(row)
 
     def _answers(self, form: PlaygroundForm) -> list[ModelAnswer]:
-        """One model after the other; ranks are compared with those of the first that answered."""
-        fields, options = form.cleaned_data, form.given_options()
-        server = self.request.build_absolute_uri("/").rstrip("/")
+        """With scripts each of several models is asked by a request of its own; else one after the other, and ranks are
+        compared with those of the first that answered."""
+        models = form.cleaned_data["model"]
+        if wants_fragment(self.request) and len(models) > 1:
+            return [replace(model_unasked(self.request, form, model), pending=True) for model in models]
         answers: list[ModelAnswer] = []
-        for model in fields["model"]:
-            call = (model, fields["query"], fields["documents"], options)
-            shown = ModelAnswer(model, curl(*call, server=server), python(*call, server=server))
-            try:
-                answer = self._asked(*call)
-            except AssayError as refusal:
-                answers.append(replace(shown, refusal=refusal.message))
-                if refusal.code == LEFT:
-                    break  # nobody reads the others
-                continue
+        for model in models:
             first = next((each for each in answers if each.answer), None)
             before = {row.item.index: row.rank for row in first.rows} if first else {}
-            answers.append(replace(shown, answer=answer, rows=answer_rows(answer, fields["documents"], before)))
+            answers.append(model_answer(self, form, model, before))
+            if answers[-1].left:
+                break  # nobody reads the others
         return answers
 
-    def _asked(self, model: ScoringModel, query: str, documents: list[str], options: dict[str, Any]) -> ScoringAnswer:
-        return scoring_run(
-            principal=self.principal,
+
+class TryColumnView(PrincipalMixin, View):
+    """What one of several models answers: ``column`` names it, ``place`` is where it stands."""
+
+    required_scope: ClassVar[str] = Scope.SCORE
+    waits_for_model: ClassVar[bool] = True
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = PlaygroundForm(request.POST)
+        name, place = request.POST.get("column", ""), request.POST.get("place", "")
+        models = form.cleaned_data["model"] if form.is_valid() else []
+        model = next((model for model in models if model.name == name), None)
+        if model is None:
+            raise not_here("chosen model", name)
+        context = {"each": model_answer(self, form, model, {}), "n": place if place.isdecimal() else "1"}
+        return render(request, "try/_column.html", context)
+
+
+def model_unasked(request: HttpRequest, form: PlaygroundForm, model: ScoringModel) -> ModelAnswer:
+    fields, server = form.cleaned_data, request.build_absolute_uri("/").rstrip("/")
+    call = (model, fields["query"], fields["documents"], form.given_options())
+    return ModelAnswer(model, curl(*call, server=server), python(*call, server=server))
+
+
+def model_answer(
+    view: PrincipalMixin, form: PlaygroundForm, model: ScoringModel, before: dict[int, int]
+) -> ModelAnswer:
+    """``before``: the ranks that another model gave, by index."""
+    fields, shown = form.cleaned_data, model_unasked(view.request, form, model)
+    try:
+        answer = scoring_run(
+            principal=view.principal,
             endpoint=ENDPOINT,
             model=model,
-            queries=[query],
-            documents=documents,
-            options=SyncOptions(**options_taken(model, options)),
-            caller=caller_of(self.request),
+            queries=[fields["query"]],
+            documents=fields["documents"],
+            options=SyncOptions(**options_taken(model, form.given_options())),
+            caller=caller_of(view.request),
         )
+    except AssayError as refusal:
+        return replace(shown, refusal=refusal.message, left=refusal.code == LEFT)
+    return replace(shown, answer=answer, rows=answer_rows(answer, fields["documents"], before))
 
 
 class ExampleSaveView(PrincipalMixin, View):
@@ -186,7 +217,7 @@ class ExampleDeleteView(ActionView):
 def example_or_404(view: PrincipalMixin, short_id: str) -> PlaygroundExample:
     example = PlaygroundExample.objects.for_team(view.principal.team).filter(short_id=short_id).first()
     if example is None:
-        raise Http404
+        raise not_here("example", short_id)
     return example
 
 

@@ -17,8 +17,9 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import PoolFilter
-from scoring.models import JudgementSet, JudgingRule, Pool, RunSet, Stage, VerdictSource
+from scoring.models import JudgementSet, JudgingRule, Pool, RunSet, Stage, Verdict, VerdictSource
 from scoring.models.judgement_set import DEFAULT_SCALE
+from scoring.selectors.agreement import pool_agreement
 from scoring.selectors.comparisons import stages_comparable
 from scoring.selectors.evaluation import EVALUATED
 from scoring.selectors.jobs import jobs_of
@@ -214,11 +215,14 @@ class PoolDetailView(PrincipalMixin, TemplateView):
         pool = pool_or_404(self)
         progress = pool_progress(pool, self.principal.user)
         publication = publication_of(pool)
+        by_models = Verdict.objects.filter(pair__pool=pool, source=VerdictSource.MODEL).exists()
         return super().get_context_data(
             pool=pool,
             progress=progress,
             publication=publication,
             unseen=publication_of(pool, sources=UNSEEN) if publication.sources.get(VerdictSource.SEEN) else None,
+            with_models=publication_of(pool, sources=(*BY_PEOPLE, VerdictSource.MODEL)) if by_models else None,
+            models=[two for two in pool_agreement(pool).models if two.second is None] if by_models else [],
             minutes=round(progress.left * judging_pace(self.principal.user) / 60),
             scale=list(enumerate(pool.scale)),
             **kwargs,
@@ -235,7 +239,9 @@ class PoolActionView(ActionView):
         pool = pool_or_404(self)
         match self.deed:
             case "publish":
-                sources = UNSEEN if "unseen" in self.request.POST else BY_PEOPLE
+                sources: tuple[VerdictSource, ...] = UNSEEN if "unseen" in self.request.POST else BY_PEOPLE
+                if "models" in self.request.POST:
+                    sources = (*sources, VerdictSource.MODEL)
                 self.published = pool_publish(principal=self.principal, pool=pool, sources=sources)
                 grades = self.published.provenance["grades"]
                 return f"Version {self.published.version} is there, with {grades:,} new grades."

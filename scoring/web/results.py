@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from django.contrib.auth.models import User
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Page
 
 from scoring.models import Annotation, QueryResult, Stage
 from scoring.selectors.annotations import annotations_of
@@ -17,6 +17,7 @@ from scoring.selectors.jobs import RankedDocument, previous_ranks, previous_stag
 from scoring.selectors.result_lists import Having, results_having, results_searched, scores_of, stage_ties
 from scoring.selectors.texts import query_texts_shown
 from scoring.web.figures import Histogram, histogram
+from scoring.web.paging import SayingPaginator
 
 QUERIES_PER_PAGE: Final = 25
 HITS_PER_PAGE: Final = 10
@@ -49,6 +50,8 @@ class ResultsPage:
     """``ranks`` is the page of ranks shown; ``before`` and ``after`` are query positions in the filtered order."""
 
     search: str
+    tag: str
+    tags: Sequence[str]  # of the queries, the most frequent ones first
     having: str
     queries: Page[Any]
     ties: Mapping[str, int | None]  # of the whole stage
@@ -64,25 +67,30 @@ class ResultsPage:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.search or self.having)
+        return bool(self.search or self.having or self.tag)
 
 
 def results_page(stage: Stage, parameters: Mapping[str, str], *, user: User | None) -> ResultsPage:
-    """``parameters``: ``search``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a position) and
-    ``rank`` (a page): everything that the page shows stands in its address."""
+    """``parameters``: ``search``, ``tag``, ``with`` (a Having) and ``page`` of the list of queries, ``query`` (a
+    position) and ``rank`` (a page): everything that the page shows stands in its address."""
     search = parameters.get("search", "").strip()
     having = parameters.get("with", "") if parameters.get("with") in Having.values else ""
-    listed = results_having(results_searched(results_of(stage), stage, search), having, user=user)
-    queries = Paginator(listed.order_by("query_position"), QUERIES_PER_PAGE).get_page(parameters.get("page"))
+    tag = parameters.get("tag", "").strip()
+    listed = results_having(results_searched(results_of(stage), stage, search, tag=tag), having, user=user)
+    queries = SayingPaginator(listed.order_by("query_position"), QUERIES_PER_PAGE).get_page(parameters.get("page"))
     query_texts_shown(queries.object_list, stage.job.query_set)
-    listing: dict[str, Any] = {"search": search, "having": having, "queries": queries, "ties": stage_ties(stage)}
+    tags = [name for name, _ in stage.job.query_set.statistics.get("tags", [])]
+    if tag and tag not in tags:
+        tags.append(tag)  # a link may name one that is not among the most frequent
+    listing: dict[str, Any] = {"tag": tag, "tags": tags}
+    listing |= {"search": search, "having": having, "queries": queries, "ties": stage_ties(stage)}
     position = parameters.get("query", "")
     wanted = int(position) if position.isdecimal() and len(position) < 10 else None
     chosen = _chosen(stage, queries, wanted)
     if chosen is None:
         return ResultsPage(**listing)
     query_texts_shown([chosen], stage.job.query_set)
-    ranks = Paginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
+    ranks = SayingPaginator(range(chosen.kept), HITS_PER_PAGE).get_page(parameters.get("rank"))
     positions = listed.order_by("query_position").values_list("query_position", flat=True)
     return ResultsPage(
         **listing,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.http import Http404
 from django.views.generic import DetailView
 
 from accounts.scopes import Scope
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import ScoreRequestFilter
 from scoring.models import ScoreRequest
@@ -38,7 +38,7 @@ class ScoreRequestDetailView(PrincipalMixin, DetailView[ScoreRequest]):
         rows = ScoreRequest.objects.for_team(self.principal.team).select_related("token", "created_by")
         row = rows.filter(pk=self.kwargs["pk"]).first()
         if row is None:
-            raise Http404
+            raise not_here("score request", self.kwargs["pk"])
         return row
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

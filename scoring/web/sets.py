@@ -9,9 +9,11 @@ from django.urls import reverse
 from django.views.generic import DetailView
 
 from accounts.scopes import Scope
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import UploadedSetFilter
 from scoring.ingest.lengths import length_labels
+from scoring.models import DocumentSet, QuerySet
 from scoring.models.base import TextSet, UploadedSet
 from scoring.selectors.counting import RowCount
 from scoring.selectors.sets import set_jobs, set_rows, set_versions, sets_of
@@ -19,6 +21,7 @@ from scoring.services.retention import texts_delete
 from scoring.services.sets import set_delete
 from scoring.web.actions import ActionView
 from scoring.web.columns import ColumnsMixin
+from scoring.web.encodings import encodings_shown
 from scoring.web.exports import Choice, export_choices
 from scoring.web.figures import Histogram, histogram
 from scoring.web.filtered import FilteredListView
@@ -32,13 +35,13 @@ JOBS_SHOWN = 20
 def set_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> UploadedSet:
     uploaded = kind.model.objects.for_team(view.principal.team).select_related("created_by").filter(pk=pk).first()
     if uploaded is None:
-        raise Http404
+        raise not_here(kind.noun, pk)
     return uploaded
 
 
-def rows_paged(uploaded: UploadedSet, search: str) -> LongPaginator:
-    rows = set_rows(uploaded, search=search)
-    if search:
+def rows_paged(uploaded: UploadedSet, search: str, tag: str) -> LongPaginator:
+    rows = set_rows(uploaded, search=search, tag=tag)
+    if search or tag:
         return LongPaginator(rows, ROWS_PER_PAGE)
     return PositionPaginator(rows, ROWS_PER_PAGE, count=uploaded.counts.get("kept", 0))
 
@@ -79,24 +82,32 @@ class SetDetailView(PrincipalMixin, DetailView[UploadedSet]):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         search = self.request.GET.get("search", "").strip()
         kind: SetKind = self.kwargs["kind"]
-        page = rows_paged(self.object, search).get_page(self.request.GET.get("page"))
+        tag = self.request.GET.get("tag", "").strip() if kind.model is QuerySet else ""
+        page = rows_paged(self.object, search, tag).get_page(self.request.GET.get("page"))
         jobs = set_jobs(self.object)
         return super().get_context_data(
             kind=kind,
             search=search,
+            tag=tag,
             page=page,
-            exports=self._exports(kind, search, page.paginator),
+            exports=self._exports(kind, {"search": search, "tag": tag}, page.paginator),
             lengths=lengths_of(self.object),
             versions=set_versions(self.object),
             table=[[getattr(row, column) for column in kind.columns] for row in page] if kind.columns else None,
             jobs=jobs[:JOBS_SHOWN],
             job_count=jobs.count(),
             roles={role: column for role, column in self.object.mapping.items() if role != "metadata"},
+            **self._encodings(),
             **kwargs,
         )
 
-    def _exports(self, kind: SetKind, search: str, paginator: Any) -> list[Choice]:
-        parameters = {"set": self.object.pk} | ({"search": search} if search else {})
+    def _encodings(self) -> dict[str, Any]:
+        if not isinstance(self.object, DocumentSet):
+            return {"encoders": None}
+        return encodings_shown(self.principal, self.object, self.request.GET.get("encoder", ""))
+
+    def _exports(self, kind: SetKind, narrowed: dict[str, str], paginator: Any) -> list[Choice]:
+        parameters = {"set": self.object.pk} | {name: value for name, value in narrowed.items() if value}
         counted: RowCount = paginator.counted
         return export_choices(kind.import_name, parameters=parameters, count=counted, trec=kind.trec)
 

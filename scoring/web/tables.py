@@ -10,11 +10,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scoring.models import Comparison, Job, Pool, ScoreRequest
+from scoring.models import Comparison, Evaluation, Job, Pool, ScoreRequest
 from scoring.models.base import UploadedSet
 from scoring.templatetags import pages
 from scoring.web.set_kinds import kind_of
 
+FIGURES_SHOWN: Final = 3
 NUMBER = {"th": {"class": "num"}, "td": {"class": "num"}}
 
 
@@ -115,6 +116,41 @@ class PoolTable(tables.Table):
         return main_link(reverse("web:pool_detail", args=[record.pk]), record.name)
 
 
+class EvaluationTable(tables.Table):
+    stage = tables.Column("Ranking", orderable=False)
+    job = tables.Column(accessor="stage__job__name", attrs={"td": {"class": "break"}})
+    figures = tables.Column("First measures", orderable=False, attrs={"td": {"class": "break"}})
+    evaluated = tables.Column("Queries", attrs=NUMBER)
+    judgement_set = tables.Column("Judgements", default="deleted", attrs={"td": {"class": "muted break"}})
+    query_set = tables.Column(
+        "Query set", accessor="stage__job__query_set__name", attrs={"td": {"class": "muted break"}}
+    )
+    incomplete = tables.Column("State")
+    created_by = tables.Column("By", attrs={"td": {"class": "muted"}})
+    created_at = MomentColumn("Made", attrs={"td": {"class": "nowrap muted"}})
+
+    class Meta:
+        order_by = "-created_at"
+        empty_text = "No evaluation matches this filter."
+
+    def render_stage(self, record: Evaluation) -> SafeString:
+        return main_link(reverse("web:evaluation_detail", args=[record.pk]), str(record.stage))
+
+    def render_figures(self, value: list[dict[str, Any]]) -> str:
+        shown = value[:FIGURES_SHOWN]
+        words = (f"{one['measure']} {'none' if one['mean'] is None else format(one['mean'], '.4f')}" for one in shown)
+        return ", ".join(words) + (", …" if len(value) > FIGURES_SHOWN else "")
+
+    def render_evaluated(self, record: Evaluation) -> str:
+        return f"{record.evaluated:,} of {record.query_count:,}"
+
+    def render_judgement_set(self, record: Evaluation) -> str:
+        return f"{record.judgement_set}, version {record.pinned['judgement_set']['version']}"
+
+    def render_incomplete(self, value: bool) -> SafeString:
+        return pages.chip("incomplete", "warn") if value else pages.chip("evaluated", "ok")
+
+
 class ScoreRequestTable(tables.Table):
     created_at = MomentColumn("When", attrs={"td": {"class": "nowrap"}})
     endpoint = tables.Column(attrs={"td": {"class": "mono"}})
@@ -149,5 +185,6 @@ TABLES: Final[dict[str, type[tables.Table]]] = {
     "jobs": JobTable,
     "comparisons": ComparisonTable,
     "pools": PoolTable,
+    "evaluations": EvaluationTable,
     "score-requests": ScoreRequestTable,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django import forms
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.generic import TemplateView
 
@@ -15,6 +15,7 @@ from accounts.scopes import Scope
 from accounts.services import token_change, token_create, token_revoke
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import TokenFilter
 from scoring.models import ScoringModel
@@ -69,7 +70,7 @@ class TokenForm(forms.ModelForm[ApiToken]):
 def token_or_404(view: PrincipalMixin) -> ApiToken:
     token = tokens_of(view.principal.team).filter(public_id=view.kwargs["public_id"]).first()
     if token is None:
-        raise Http404
+        raise not_here("API token", view.kwargs["public_id"])
     return token
 
 

@@ -19,6 +19,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.api.principal import Principal
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin, reload_page
 from scoring.ingest.conflicts import ConflictRule
 from scoring.ingest.formats import FORMAT_NAMES, Format
@@ -249,7 +250,7 @@ def bad_rows_response(
 def upload_or_404(view: PrincipalMixin, kind: SetKind, pk: Any) -> Upload:
     upload = Upload.objects.for_team(view.principal.team).filter(pk=pk, kind=kind.import_name).first()
     if upload is None:
-        raise Http404
+        raise not_here("upload", pk)
     return upload
 
 

@@ -3,11 +3,15 @@ from __future__ import annotations
 from django.urls import path, register_converter
 
 from scoring.web import (
+    agreement,
     audit_log,
     columns,
     comparison_page,
     comparisons,
     components,
+    encodings,
+    evaluation_page,
+    evaluations,
     explanation,
     exports,
     home,
@@ -17,6 +21,7 @@ from scoring.web import (
     job_page,
     jobs,
     judging,
+    leaderboard,
     model_new,
     models,
     playground,
@@ -25,6 +30,7 @@ from scoring.web import (
     result_actions,
     score_requests,
     sets,
+    thresholds,
     tokens,
     uploads,
     usage,
@@ -70,6 +76,10 @@ urlpatterns = [
     path("pools/", pools.PoolListView.as_view(), name="pool_list"),
     path("pools/new/", pools.PoolNewView.as_view(), name="pool_new"),
     path("pools/<uuid:pk>/", pools.PoolDetailView.as_view(), name="pool_detail"),
+    path("pools/<uuid:pk>/agreement/", agreement.PoolAgreementView.as_view(), name="pool_agreement"),
+    path("pools/<uuid:pk>/conflicts/", agreement.PoolConflictsView.as_view(), name="pool_conflicts"),
+    path("pools/<uuid:pk>/adjudicate/", agreement.PoolAdjudicateView.as_view(), name="pool_adjudicate"),
+    path("pools/<uuid:pk>/model-judge/", agreement.PoolModelJudgeView.as_view(), name="pool_model_judge"),
     path("pools/<uuid:pk>/judge/", judging.JudgeView.as_view(), name="pool_judge"),
     path("pools/<uuid:pk>/bulk/", judging.BulkView.as_view(), name="pool_bulk"),
     *(
@@ -88,6 +98,7 @@ urlpatterns = [
     path(
         "comparisons/<uuid:pk>/settings/", comparison_page.ComparisonSettingsView.as_view(), name="comparison_settings"
     ),
+    path("comparisons/<uuid:pk>/export/", comparison_page.ComparisonExportView.as_view(), name="comparison_export"),
     path("comparisons/<uuid:pk>/notes/", comparison_page.ComparisonNotesView.as_view(), name="comparison_notes"),
     *(
         path(
@@ -97,7 +108,22 @@ urlpatterns = [
         )
         for deed in comparisons.DEEDS
     ),
+    path("evaluations/", evaluations.EvaluationListView.as_view(), name="evaluation_list"),
+    path("evaluations/leaderboard/", leaderboard.LeaderboardView.as_view(), name="leaderboard"),
+    path("evaluations/<uuid:pk>/", evaluation_page.EvaluationDetailView.as_view(), name="evaluation_detail"),
+    path("evaluations/<uuid:pk>/queries/", evaluation_page.EvaluationQueriesView.as_view(), name="evaluation_queries"),
+    path(
+        "evaluations/<uuid:pk>/queries/<int:position>/",
+        evaluation_page.EvaluationQueryView.as_view(),
+        name="evaluation_query",
+    ),
+    path(
+        "evaluations/<uuid:pk>/coverage/", evaluation_page.EvaluationCoverageView.as_view(), name="evaluation_coverage"
+    ),
+    path("evaluations/<uuid:pk>/stages/", evaluation_page.EvaluationStagesView.as_view(), name="evaluation_stages"),
+    path("evaluations/<uuid:pk>/delete/", evaluations.EvaluationDeleteView.as_view(), name="evaluation_delete"),
     path("try/", playground.TryView.as_view(), name="try"),
+    path("try/column/", playground.TryColumnView.as_view(), name="try_column"),
     path("try/save/", playground.ExampleSaveView.as_view(), name="example_save"),
     path("try/<slug:short_id>/", playground.TryView.as_view(), name="example"),
     path("try/<slug:short_id>/delete/", playground.ExampleDeleteView.as_view(), name="example_delete"),
@@ -117,6 +143,10 @@ urlpatterns = [
     path("models/<slug:name>/placing/", models.ModelPlacingView.as_view(), name="model_placing"),
     path("models/<slug:name>/settings/", models.ModelSettingsView.as_view(), name="model_settings"),
     path("models/<slug:name>/benchmark/", models.ModelBenchmarkView.as_view(), name="model_benchmark"),
+    path("models/<slug:name>/alias/", models.AliasPointView.as_view(), name="alias_point"),
+    path("models/<slug:name>/alias/<slug:alias>/delete/", models.AliasDeleteView.as_view(), name="alias_delete"),
+    path("models/<slug:name>/thresholds/", thresholds.ThresholdsView.as_view(), name="model_thresholds"),
+    path("threshold-advice/<uuid:pk>/delete/", thresholds.AdviceDeleteView.as_view(), name="threshold_advice_delete"),
     path("models/<slug:name>/<slug:action>/", models.ModelActionView.as_view(), name="model_action"),
     path("workers/", workers.WorkerListView.as_view(), name="worker_list"),
     path("workers/<uuid:pk>/", workers.WorkerDetailView.as_view(), name="worker_detail"),
@@ -145,6 +175,16 @@ urlpatterns = [
     path("people/<int:pk>/role/", installation.MemberRoleView.as_view(), name="member_role"),
     path("people/<int:pk>/remove/", installation.MemberRemoveView.as_view(), name="member_remove"),
     path("settings/", installation.SettingsView.as_view(), name="settings"),
+    path("document-sets/<uuid:pk>/encodings/", encodings.EncodingsView.as_view(), name="set_encodings"),
+    path("document-sets/<uuid:pk>/encode/", encodings.EncodingAskView.as_view(), name="encoding_ask"),
+    *(
+        path(
+            f"encodings/<uuid:pk>/{deed}/",
+            encodings.EncodingActionView.as_view(deed=deed),
+            name=f"encoding_{deed}",
+        )
+        for deed in ("cancel", "delete")
+    ),
     path("<set_kind:kind>/", sets.SetListView.as_view(), name="set_list"),
     path("<set_kind:kind>/upload/", uploads.UploadView.as_view(), name="upload"),
     path("<set_kind:kind>/upload/<uuid:pk>/", uploads.ImportView.as_view(), name="upload_import"),

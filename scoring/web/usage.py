@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.generic import TemplateView
 
 from accounts.scopes import Scope
+from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.export.usage import usage_table
 from scoring.selectors.usage import ALL_TEAMS_GROUPS, FIGURES, GROUPS, usage_totals
@@ -33,11 +34,15 @@ class UsageForm(forms.Form):
 
     def __init__(self, *args: Any, all_teams: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._unknown = [name for name in self.data if name not in self.fields]
         groups = ALL_TEAMS_GROUPS if all_teams else GROUPS
         self.fields["by"].choices = [(name, TITLES[name]) for name in groups]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
+        if self._unknown:
+            known, unknown = ", ".join(self.fields), shortened(self._unknown[0])
+            raise forms.ValidationError(f"There is no filter '{unknown}'; the filters are: {known}.")
         first, last = fields.get("first"), fields.get("last")
         if first and last and not 0 <= (last - first).days < MOST_DAYS:
             raise forms.ValidationError(f"From {first} to {last} must be 1 to {MOST_DAYS} days; ask for less.")

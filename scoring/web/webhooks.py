@@ -15,6 +15,7 @@ from django_tables2 import SingleTableView
 
 from accounts.scopes import Scope
 from assay.errors import AssayError
+from assay.web.errors import not_here
 from assay.web.mixins import PrincipalMixin
 from scoring.filters import WebhookDeliveryFilter
 from scoring.models import Webhook, WebhookDelivery, WebhookEvent
@@ -50,7 +51,7 @@ class WebhookForm(forms.Form):
 def webhook_or_404(view: PrincipalMixin) -> Webhook:
     webhook = Webhook.objects.for_team(view.principal.team).filter(pk=view.kwargs["pk"]).first()
     if webhook is None:
-        raise Http404
+        raise not_here("webhook", view.kwargs["pk"])
     return webhook
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from django import forms
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -27,6 +26,7 @@ from scoring.states import PlacementState, WorkerHold, WorkerState
 from scoring.web.actions import ActionView
 from scoring.web.charts import line_chart
 from scoring.web.htmx import wants_fragment
+from scoring.web.paging import SayingPaginator
 
 # Counters of the engine that tell a person something, in the order shown.
 COUNTERS = (
@@ -129,7 +129,7 @@ class WorkerListView(PrincipalMixin, View):
         template = "workers/_workers.html" if wants_fragment(request) else "workers/list.html"
         reading, state = fleet_reading.get(), request.GET.get("state", "")
         shown = [card for card in reading.cards if card.worker.state == state or state not in WorkerState.values]
-        page = Paginator(shown, WORKERS_PER_PAGE).get_page(request.GET.get("page"))
+        page = SayingPaginator(shown, WORKERS_PER_PAGE).get_page(request.GET.get("page"))
         context = {
             "cards": page.object_list,
             "page": page,

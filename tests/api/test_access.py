@@ -11,28 +11,28 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from accounts.scopes import ALL_SCOPES
-from scoring.models import Comparison, Job, Pool, ScoreRequest, ScoringModel, Webhook, Worker
+from scoring.models import Comparison, Job, Pool, ScoreRequest, ScoringModel, SetEncoding, Webhook, Worker
 from scoring.services.webhook_deliveries import webhook_test
 from tests.api.conftest import JUDGEMENTS, RUN, Upload
 from tests.api.schema import operations
 
 ROUTES = [(method, path) for method, path, _ in operations()]
-WRITES = {"post", "patch", "delete"}
+WRITES = {"post", "put", "patch", "delete"}
 
 
 def scope_of(method: str, path: str) -> str:
-    if path.startswith("/api/v1/models"):
+    if path.startswith(("/api/v1/models", "/api/v1/model-aliases")):
         return "models:write" if method in WRITES else "models:read"
     if path.startswith("/api/v1/workers"):
         return "admin" if method in WRITES else "models:read"
     if path.startswith(("/api/v1/tokens", "/api/v1/teams", "/api/v1/audit-events")):
         return "admin"
-    sets = ("/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs")
-    return (
-        "jobs"
-        if path.startswith((*sets, "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/pools"))
-        else "score"
-    )
+    of_jobs = (
+        "/api/v1/document-sets", "/api/v1/query-sets", "/api/v1/judgements", "/api/v1/runs", "/api/v1/jobs",
+        "/api/v1/webhook", "/api/v1/exports", "/api/v1/comparisons", "/api/v1/encodings", "/api/v1/pools",
+        "/api/v1/evaluations", "/api/v1/threshold-advice",
+    )  # fmt: skip
+    return "jobs" if path.startswith(of_jobs) else "score"
 
 
 def address(path: str) -> str:
@@ -88,16 +88,22 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
     webhook = Webhook.objects.create(team=team, url="https://hooks.example.org/", pepper_id=1)
     comparison = Comparison.objects.create(team=team, name="One")
     pool = Pool.objects.create(team=team, name="One", query_set=ended.query_set, document_set=ended.document_set)
+    encoding = SetEncoding.objects.create(team=team, document_set=ended.document_set, model=ended.last_stage.scorer)
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    measured = {"job": ended.pk, "judgement_set": judgements}
+    evaluation = api.post("/api/v1/evaluations", measured, format="json").json()["id"]
     rows = {
         "/api/v1/webhooks": webhook.pk,
         "/api/v1/webhook-deliveries": webhook_test(webhook=webhook).pk,
         "/api/v1/document-sets": ended.document_set_id,
         "/api/v1/query-sets": ended.query_set_id,
-        "/api/v1/judgements": upload("judgements", JUDGEMENTS)["id"],
+        "/api/v1/judgements": judgements,
         "/api/v1/runs": upload("runs", RUN)["id"],
         "/api/v1/jobs": ended.pk,
         "/api/v1/comparisons": comparison.pk,
         "/api/v1/pools": pool.pk,
+        "/api/v1/encodings": encoding.pk,
+        "/api/v1/evaluations": evaluation,
         "/api/v1/score-requests": request.pk,
     }
     tried = 0
@@ -106,8 +112,12 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         if row is None:
             continue
         own, query = path.replace("{id}", str(row)), {"format": "csv"} if path.endswith("export") else None
+        if path.startswith("/api/v1/comparisons") and query:
+            query = {"format": "wide"}
         if path.endswith("evaluation"):
             query = {"judgement_set": rows["/api/v1/judgements"]}
+        if path.endswith("thresholds"):
+            query = {"judgement_set": rows["/api/v1/judgements"], "relevant_from": "2"}
         if path.endswith("rank"):
             query = {"query": "kettles"}
         if path.startswith("/api/v1/jobs") and path.endswith("explanation"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from scoring.export.reports import REPORTS
 from scoring.models import ComparisonMeasures, Job, Worker
 from scoring.services.finalize import jobs_advance
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
@@ -39,13 +40,76 @@ def test_the_same_ranking_cut_short_is_the_same(compare: Compare, api: APIClient
     body = made.json()
     assert body["depth"] == 5
     assert body["similarities"][0]["rbo"] == pytest.approx(1) and body["similarities"][0]["tau"] == 1
-    assert [remark["text"] for remark in body["remarks"]] == ["Cut to 5 per query: they keep A all, B 5."]
+    cut, coverage = (remark["text"] for remark in body["remarks"])
+    assert cut == "Cut to 5 per query: they keep A all, B 5." and coverage.startswith("Judged@100 differs by more than")
     baseline, other = body["measures"]
     assert baseline[0]["measure"] == "nDCG@10" and baseline[0]["delta"] is None
     assert other[0]["delta"] == pytest.approx(other[0]["mean"] - baseline[0]["mean"])
     assert other[0]["better"] + other[0]["equal"] + other[0]["worse"] == 2
     assert api.get(made["Location"]).json() == body
     assert [row["id"] for row in api.get("/api/v1/comparisons", {"pinned": "false"}).json()["results"]] == [body["id"]]
+
+
+def test_what_decides_is_chosen_first(compare: Compare, api: APIClient, upload: Upload) -> None:
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    usual = compare(judgement_set=judgements).json()
+    assert (usual["primary_measure"], usual["test"], usual["correction"]) == ("nDCG@10", "t", "holm")
+    body = compare(judgement_set=judgements, primary_measure="P@5", test="randomisation").json()
+    assert (body["primary_measure"], body["test"], body["n"], body["queries"]) == ("P@5", "randomisation", 2, 2)
+    other = body["measures"][1]
+    assert [row["measure"] for row in other if row["primary"]] == ["P@5"]
+    assert {"nDCG@10", "Judged@5", "Judged@10"} <= {row["measure"] for row in other}
+    by_name = {row["measure"]: row for row in other}
+    # Five documents of both: what is measured among five is the same, and no test of what was judged.
+    assert (by_name["P@5"]["outcome"], by_name["P@5"]["p"]) == ("identical", 1.0)
+    assert by_name["P@5"]["words"] == "identical on all 2 queries" and by_name["P@5"]["interval"] == {
+        "low": 0,
+        "high": 0,
+    }
+    assert (by_name["Judged@10"]["outcome"], by_name["Judged@10"]["p"]) == ("coverage", None)
+    assert by_name["P@5"]["judged"] == by_name["Judged@5"]["mean"]
+    assert set(body["versions"]) == {"ir-measures", "numpy", "scipy"}
+    for fields in ({"primary_measure": "Judged@10"}, {"primary_measure": "nope@x"}, {"test": "wilcoxon"}):
+        refused = compare(judgement_set=judgements, **fields)
+        assert refused.status_code == 422 and refused.json()["error"]["param"] == next(iter(fields))
+    assert api.patch(f"/api/v1/comparisons/{body['id']}", {"test": "t"}).status_code == 422
+
+
+def test_what_was_measured_is_taken_away(compare: Compare, api: APIClient, upload: Upload, ended: Job) -> None:
+    judgements = upload("judgements", JUDGEMENTS)["id"]
+    made = compare(judgement_set=judgements).json()
+    path = f"/api/v1/comparisons/{made['id']}/export"
+    files = {name: api.get(path, {"format": name}) for name in REPORTS}
+    assert [answer.status_code for answer in files.values()] == [200] * len(REPORTS)
+    for name, answer in files.items():
+        text = answer.getvalue().decode().replace("\\-", "-")
+        for told in (made["id"], str(ended.pk), judgements, "Holm", "scipy", "n = 2 of 2", "nDCG@10"):
+            assert told in text, (name, told)
+    assert files["latex"]["Content-Disposition"] == f'attachment; filename="assay-comparison-{made["id"]}.tex"'
+    assert api.get(path, {"format": "pdf"}).json()["error"]["param"] == "format"
+    unmeasured = api.get(f"/api/v1/comparisons/{compare().json()['id']}/export", {"format": "wide"})
+    assert (unmeasured.status_code, unmeasured.json()["error"]["code"]) == (409, "not_measured")
+
+
+def test_newer_judgements_make_a_new_comparison(compare: Compare, api: APIClient, upload: Upload) -> None:
+    judgements = upload("judgements", JUDGEMENTS, name="Grades")["id"]
+    made = compare(judgement_set=judgements, name="Kept", primary_measure="AP", notes="seen").json()
+    path = f"/api/v1/comparisons/{made['id']}"
+    assert made["newer_judgement_set"] is None
+    assert api.post(f"{path}/recompute").json()["error"]["code"] == "not_stale"
+    newer = upload("judgements", JUDGEMENTS + b"q1 0 d1 3\n", name="Grades")["id"]
+    stale = api.get(path).json()
+    assert stale == {**made, "newer_judgement_set": newer}
+    anew = api.post(f"{path}/recompute")
+    assert anew.status_code == 201 and anew["Location"].endswith(anew.json()["id"])
+    body = anew.json()
+    assert [body[name] for name in ("judgement_set", "name", "primary_measure", "notes")] == [
+        newer,
+        "Kept",
+        "AP",
+        "seen",
+    ]
+    assert body["newer_judgement_set"] is None and api.get(path).json() == stale
 
 
 def test_a_comparison_is_changed_and_deleted(compare: Compare, api: APIClient, ended: Job, second: Job) -> None:

@@ -65,7 +65,7 @@ def scripted() -> Iterator[Scripted]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_DELETE = do_PATCH = answer
+        do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = answer
 
         def log_message(self, format: str, *arguments: Any) -> None:
             pass

@@ -15,6 +15,7 @@ from assay.client import (
     ApiError,
     AsyncClient,
     Client,
+    ClientError,
     ConfigurationError,
     NotFoundError,
     RateLimitError,
@@ -139,6 +140,20 @@ def test_a_wait_outlives_a_restart_of_the_server(client: Client, server: Scripte
     server.say(Answer(200, progress))
     with pytest.raises(WaitTimeoutError):
         client.jobs.wait("j", seconds=0)
+
+
+def test_an_export_is_asked_for_waited_for_fetched_and_deleted(
+    client: Client, server: Scripted, pauses: list[float], tmp_path: Path
+) -> None:
+    waiting, done = {"id": "e", "state": "waiting", "error": ""}, {"id": "e", "state": "done", "error": ""}
+    server.say(Answer(201, waiting), Answer(200, waiting), Answer(200, done), Answer(200, [7]), Answer(204))
+    assert client.exports.save("documents", tmp_path / "out", format="jsonl", set="s")["state"] == "done"
+    assert (tmp_path / "out").read_bytes() == b"[7]" and len(list(tmp_path.iterdir())) == 1
+    assert [asked.method for asked in server.asked] == ["POST", "GET", "GET", "GET", "DELETE"]
+    assert b'"parameters":{"set":"s"}' in server.asked[0].body.replace(b": ", b":")
+    server.say(Answer(201, waiting), Answer(200, {**done, "state": "failed", "error": "No room."}))
+    with pytest.raises(ClientError, match=r"documents failed: No room\."):
+        client.exports.save("documents", tmp_path / "none")
 
 
 def test_a_broken_export_leaves_nothing(client: Client, server: Scripted, tmp_path: Path) -> None:

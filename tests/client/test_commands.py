@@ -40,6 +40,24 @@ def test_rerank(assay: Assay, model: str, home: Path) -> None:
     assert assay("rerank", "nosebleed?", "-", *fields, stdin=lines).out.splitlines()[1].endswith("\tb\tNoses Pinch.")
 
 
+def test_compare(assay: Assay, job: dict[str, Any], home: Path) -> None:
+    judgements = assay("upload", "judgements", EXAMPLES / "judgements.txt", "--json").json["id"]
+    # A ranking compared with itself of another job, which is the same one.
+    other = assay(
+        "jobs", "run", job["document_set"]["id"], job["query_set"]["id"], "-m", job["model"], "-k", 3, "-w", "--json"
+    )
+    rankings, table = (job["id"], f"{other.json['id']}:0"), home / "table.tex"
+    made = assay("compare", *rankings, "--judgements", judgements, "--measure", "Success@1", "-o", table, "--json")
+    assert made.code == 0, made.err
+    primary = made.json["measures"][1][0]
+    assert (primary["measure"], primary["primary"], primary["outcome"]) == ("Success@1", True, "identical")
+    assert made.json["id"] in table.read_text() and "\\begin{tabular}" in table.read_text()
+    shown = assay("compare", *rankings)
+    assert shown.out.splitlines()[0].startswith("with A\tqueries") and "Cut to 3" in shown.err
+    assert assay("compare", job["id"], f"{job['id']}:x").code == 2
+    assert assay("compare", *rankings, "-o", home / "table.doc").code == 2
+
+
 def test_a_text_cannot_steer_the_terminal(assay: Assay, model: str) -> None:
     out = assay("rerank", "bees", "-d", "bees\x1b[2J\nhoney", "-m", model).out
     assert "\x1b" not in out and out.splitlines()[1].endswith("\tbees [2J honey")
@@ -86,6 +104,33 @@ def test_jobs(assay: Assay, job: dict[str, Any], home: Path) -> None:
     assert assay("jobs", "export", job["id"], "-o", file, "--json").json["bytes"] == file.stat().st_size > 0
     assert list(home.glob("*.part")) == []
     assert "completed" in assay("jobs", "events", job["id"], "--limit", 0).out
+
+
+def test_explain(assay: Assay, model: str, job: dict[str, Any]) -> None:
+    told = assay("explain", "how do I stop a nosebleed?", "Pinch the nose.", "-m", model).out
+    assert f"model   {model}" in told and "gives\tquery\tdocument" in told
+    first = assay("jobs", "results", job["id"], "--top-n", 1, "--limit", 1, "--json").json[0]
+    place = (first["query_id"], first["documents"][0]["document_id"])
+    found = assay("explain", *place, "--job", job["id"], "--json").json
+    assert found["stored"]["agrees"] is True and found["matches"]
+    assert "give --stage instead" in assay("explain", *place, "--job", job["id"], "-m", model).err
+
+
+def test_export(assay: Assay, job: dict[str, Any], home: Path) -> None:
+    file = home / "documents.jsonl"
+    made = assay("export", "documents", "--set", f"set={job['document_set']}", "-o", file, "--json").json
+    assert made["format"] == "jsonl" and made["rows"] == len(file.read_text().splitlines()) > 10
+    refused = assay("export", "nothing")
+    assert refused.code == 3 and "documents" in refused.err  # names the tables
+
+
+def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
+    judged = assay("upload", "judgements", "-", "--name", "of q03", "--json", stdin=b"q03 0 d01 1\nq03 0 d02 0\n").json
+    evaluation = assay("evaluate", job["id"], "--judgements", judged["id"], "--json").json
+    assert [one["measure"] for one in evaluation["measures"]] == ["nDCG@10", "RR@10", "R@100", "Judged@10"]
+    assert (evaluation["n"], evaluation["unjudged"]) == (1, job["query_count"] - 1)
+    shown = assay("evaluate", job["id"], "--judgements", judged["id"], "--measure", "P(rel=2)@5")
+    assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
 
 
 def test_steering(assay: Assay, model: str, server: Stack) -> None:

@@ -62,10 +62,14 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     job = urlsplit(page.url).path
 
     page.get_by_role("link", name="Evaluation").click()
-    choose(page, "Judgement set", grades)
+    choose(page, "Judgement set", f"{grades}, version 1")
     page.get_by_role("button", name="Measure").click()
-    expect(page.get_by_text("Means over 3 of 3 queries")).to_be_visible()
+    expect(page.get_by_text("n = 3 of 3")).to_be_visible()
+    page.get_by_label("Parts of the evaluation").get_by_role("link", name="Queries").click()
     expect(page.locator("tbody tr", has_text="q2")).to_contain_text("1.0000")
+    page.locator("tbody tr", has_text="q2").get_by_role("link").click()
+    expect(page.get_by_text("rank 1").first).to_be_visible()
+    page.get_by_role("link", name="The ranking").click()
 
     page.get_by_role("link", name="Results").click()
     page.get_by_role("link", name="Why this rank").first.click()

@@ -29,13 +29,33 @@ def test_two_stages_are_compared_and_walked_through(visit: Visit, stack: Stack, 
 
     page.get_by_role("navigation", name="Parts of the comparison").get_by_role("link", name="Queries").click()
     expect(page.locator("tbody tr")).to_have_count(3)
+    listed = page.url
     page.locator("tbody tr").first.get_by_role("link").click()
-    expect(page.get_by_text("1 of 3")).to_be_visible()
+    slide = page.get_by_role("dialog", name="One query side by side")
+    expect(slide.get_by_text("1 of 3")).to_be_visible()
     page.keyboard.press("j")
-    expect(page.get_by_text("2 of 3")).to_be_visible()
+    expect(slide.get_by_text("2 of 3")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(slide).to_be_hidden()
+    expect(page).to_have_url(listed)
+    expect(page.locator("tbody tr").nth(1).get_by_role("link")).to_be_focused()
+
+    page.keyboard.press("Enter")
+    expect(slide.get_by_text("2 of 3")).to_be_visible()
     page.keyboard.press("k")
-    expect(page.get_by_text("1 of 3")).to_be_visible()
-    expect(page.locator(".side-columns > section")).to_have_count(2)
+    expect(slide.get_by_text("1 of 3")).to_be_visible()
+    expect(slide.locator(".side-columns > section")).to_have_count(2)
+    slide.locator("[data-document]").first.hover()
+    name = slide.locator("[data-document].same").first.get_attribute("data-document")
+    expect(slide.locator(f'path.same[data-of="{name}"]')).to_have_count(1)
+    assert slide.locator(".same").count() >= 2
+    page.go_back()
+    expect(slide).to_be_hidden()
+    page.go_forward()
+    expect(slide.get_by_text("1 of 3")).to_be_visible()
+    page.reload()  # its address is a page of its own
+    expect(page.get_by_role("link", name="All queries")).to_be_visible()
+    assert page.get_by_role("dialog").count() == 0
 
     page.set_viewport_size({"width": 390, "height": 844})
     expect(page.locator(".side-columns > section:visible")).to_have_count(1)

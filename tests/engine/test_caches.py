@@ -443,6 +443,41 @@ def test_documents_encoded_ahead_leave_the_query_only(tiny_engine: Engine, name:
     assert tiny_engine.statistics().reservations == 0
 
 
+def test_what_is_removed_from_the_disk_gives_its_bytes_back_and_leaves_the_rest(
+    files: SegmentFiles, tmp_path: Path
+) -> None:
+    names = [f"{i:016}".encode() for i in range(20)]
+    for name in names:
+        files.put(name, name * 6)
+    before = files.statistics().bytes
+    files.remove(names[3:12])
+    assert files.statistics().bytes == before * 11 // 20 == sum(p.stat().st_size for p in tmp_path.glob("*/*.segment"))
+    assert [files.get(name) for name in names] == [None if 3 <= i < 12 else n * 6 for i, n in enumerate(names)]
+    files.close()
+    again = SegmentFiles(tmp_path, 8000)  # what was removed does not come back with a restart
+    assert [again.get(name) is None for name in names] == [3 <= i < 12 for i in range(20)]
+    again.close()
+
+
+def test_encodings_are_let_go_in_every_tier_by_the_key_that_encoding_told(
+    tiny_folders: dict[str, Path], tmp_path: Path
+) -> None:
+    engine = Engine(EngineConfig(threads=1, cache_folder=tmp_path))
+    engine.load(ModelSpec("late", tiny_folders["bert"], ModelKind.LATE_INTERACTION))
+    done = engine.pre_encode(EncodingRequest("late", DOCUMENTS, pack_as="set")).result(60)
+    engine.encodings.settle()
+    statistics = engine.statistics()
+    assert done.bytes == statistics.document_cache.bytes > 0
+    engine.encodings.forget(done.key, DOCUMENTS[:10], packed="set")
+    engine.encodings.settle()
+    statistics = engine.statistics()
+    kept = len(set(DOCUMENTS) - set(DOCUMENTS[:10]))
+    assert (statistics.document_cache.entries, statistics.disk_cache.entries) == (kept, kept)
+    again = engine.pre_encode(EncodingRequest("late", DOCUMENTS)).result(60)
+    assert (again.encoded, again.cached) == (len(set(DOCUMENTS)) - kept, kept)
+    engine.close()
+
+
 def test_encoding_ahead_refuses_what_scoring_would(tiny_engine: Engine) -> None:
     with pytest.raises(EngineError, match="together with its query") as caught:
         tiny_engine.pre_encode(EncodingRequest("judge", ("river",))).result(60)

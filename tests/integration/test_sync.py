@@ -163,7 +163,7 @@ def test_a_model_that_reads_a_document_with_its_query_ranks_few_of_a_set(rig: Ri
     empty = ask(listwise, queries=["zyzzyva"], ranking=nothing)
     assert (empty.error_code, empty.positions, empty.scores, empty.scored) == ("", [], [], 0) and empty.revision
     gone = SyncRanking(document_set=str(uuid.uuid4()), count=3, text_limit=3)
-    assert ask(listwise, queries=["text 9"], ranking=gone).error_code == "set_gone"
+    assert ask(listwise, queries=["text 9"], ranking=gone).error_code == "not_found"
 
 
 def test_a_request_of_another_release_is_refused_in_words(rig: Rig, ask: Ask) -> None:

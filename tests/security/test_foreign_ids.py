@@ -28,6 +28,7 @@ from scoring.models import (
     BatchFile,
     Comparison,
     DocumentSet,
+    Evaluation,
     Export,
     Job,
     JudgementSet,
@@ -38,6 +39,8 @@ from scoring.models import (
     RequestBatch,
     RunSet,
     ScoreRequest,
+    SetEncoding,
+    ThresholdAdvice,
     Upload,
     Verdict,
     Webhook,
@@ -45,10 +48,13 @@ from scoring.models import (
 )
 from scoring.services.batch_files import batch_file_store
 from scoring.services.comparisons import comparison_create
+from scoring.services.evaluations import evaluation_create
+from scoring.services.explanations import Asked
 from scoring.services.exports import export_ask, export_claim, export_make
 from scoring.services.playground import example_save
 from scoring.services.pools import pool_create
 from scoring.services.request_batches import batch_create
+from scoring.services.thresholds import advice_save, thresholds_measure
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
 from scoring.states import ExportState
@@ -63,8 +69,8 @@ PLACE = re.compile(r"<(?:\w+:)?(\w+)>|\(\?P<(\w+)>[^)]*\)")
 # What belongs to no team: models and workers are everybody's, a login ticket names its own user. The administration is
 # for staff, who see all teams.
 COMMON = (
-    "api/v1/models/", "v1/models/", "models/", "api/v1/workers/", "workers/", "accounts/once/", "admin/",
-    "columns/", "components/", "export/",
+    "api/v1/models/", "api/v1/model-aliases/", "v1/models/", "models/", "api/v1/workers/", "workers/",
+    "accounts/once/", "admin/", "columns/", "components/", "export/",
 )  # fmt: skip
 # The beginning of an address, and what its id names.
 OWNED = {
@@ -79,13 +85,20 @@ OWNED = {
     "api/v1/tokens/": "token",
     "tokens/": "token",
     "api/v1/teams/": "team",
+    "api/v1/encodings/": "encoding",
+    "encodings/": "encoding",
+    "document-sets/": "document-sets",
     "api/v1/exports/": "export",
     "exports/": "export",
     "try/": "example",
     "api/v1/comparisons/": "comparison",
     "comparisons/": "comparison",
+    "api/v1/threshold-advice/": "advice",
+    "threshold-advice/": "advice",
     "api/v1/pools/": "pool",
     "pools/": "pool",
+    "api/v1/evaluations/": "evaluation",
+    "evaluations/": "evaluation",
     "api/v1/webhooks/": "webhook",
     "webhooks/": "webhook",
     "people/": "member",
@@ -98,11 +111,15 @@ OWNED = {
 # Whoever asked for it alone has it: no other token of the team (tests/web/test_exports.py).
 PRIVATE = ("api/v1/exports/",)
 SHORT = ("team", "member")  # numbers that a page may hold for other reasons
-QUERY = {"export": {"format": "csv"}, "evaluation": {"judgement_set": "judgement-sets"}}
+QUERY = {
+    "export": {"format": "csv"},
+    "evaluation": {"judgement_set": "judgement-sets"},
+    "thresholds": {"judgement_set": "judgement-sets"},
+}
 TABLES = (
     *(Job, DocumentSet, QuerySet, JudgementSet, RunSet, ScoreRequest, Upload, ApiToken),
     *(Team, Membership, Webhook, WebhookDelivery, BatchFile, RequestBatch),
-    *(Export, PlaygroundExample, Comparison, Pool, PoolPair, Verdict),
+    *(Export, PlaygroundExample, Comparison, SetEncoding, Pool, PoolPair, Verdict, Evaluation, ThresholdAdvice),
 )
 
 
@@ -148,6 +165,11 @@ def owned(analyst: User, team: Team) -> Owned:
     job = factories.finished(analyst, model, worker, documents, queries)
     twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
     comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
+    measured = {"stage": job.last_stage, "judgement_set": judgements}
+    evaluation, _ = evaluation_create(principal=principal_of_user(analyst), **measured)
+    asked = Asked(principal=principal_of_user(analyst), endpoint="tests")
+    report = thresholds_measure(asked=asked, stage=job.last_stage, judgement_set=judgements)
+    advice = advice_save(principal=asked.principal, report=report, score=0.5)
     request = ScoreRequest.objects.create(team=team, endpoint="/score", model_name="late", status_code=200)
     content = ContentFile(factories.DOCUMENTS.encode(), name="advice.csv")
     upload = Upload.objects.create(team=team, kind="documents", file=content, file_name="advice.csv", size=9)
@@ -161,6 +183,7 @@ def owned(analyst: User, team: Team) -> Owned:
     claimed = export_claim()
     assert claimed is not None and export_make(claimed) == ExportState.DONE
     example = example_save(principal=principal, title="Ticks", models=[model], query="q", documents=["d"], options={})
+    encoding = SetEncoding.objects.create(team=team, document_set=documents, model=model)
     sets = {"document-sets": documents, "query-sets": queries, "judgement-sets": judgements, "run-sets": run}
     rows: dict[str, Model] = {
         **{
@@ -170,10 +193,13 @@ def owned(analyst: User, team: Team) -> Owned:
             "webhook": webhook,
             "delivery": delivery,
             "export": export,
+            "encoding": encoding,
         },
         **sets,
         "comparison": comparison,
+        "advice": advice,
         "pool": pool_create(principal=principal_of_user(analyst), stages=[job.last_stage]),
+        "evaluation": evaluation,
     }
     member = Membership.objects.get(user=analyst)
     Membership.objects.update(role=Role.ADMIN)  # so that its own pages are open to the team's one person
@@ -263,10 +289,18 @@ NAMED = {
     ("post", "/api/v1/jobs", "candidates.run_set"),
     ("post", "/api/v1/jobs", "stages.run_set"),
     ("get", "/api/v1/jobs/{id}/evaluation", "judgement_set"),
+    ("post", "/api/v1/encodings", "document_set"),
+    ("get", "/api/v1/encodings/estimate", "document_set"),
+    ("get", "/api/v1/jobs/{id}/thresholds", "judgement_set"),
+    ("post", "/api/v1/threshold-advice", "job"),
+    ("post", "/api/v1/threshold-advice", "judgement_set"),
     ("post", "/api/v1/comparisons", "stages.job"),
     ("post", "/api/v1/comparisons", "judgement_set"),
     *(("post", "/api/v1/judgements", name) for name in ("query_set", "document_set", "base")),
     *(("post", "/api/v1/pools", name) for name in ("stages.job", "run_set", "query_set", "document_set", "base")),
+    ("post", "/api/v1/evaluations", "job"),
+    ("post", "/api/v1/evaluations", "judgement_set"),
+    *(("get", "/api/v1/evaluations/leaderboard", name) for name in ("query_set", "judgement_set", "baseline")),
 }
 POOLED = ("run_set", "query_set", "document_set", "base")
 # Filters: a foreign id is like any other that no row of the team has.
@@ -276,6 +310,8 @@ FILTERS = {
     ("get", "/api/v1/comparisons", "job"),
     ("get", "/api/v1/pools", "query_set"),
     ("get", "/api/v1/judgements", "root"),
+    ("get", "/api/v1/encodings", "document_set"),
+    *(("get", "/api/v1/evaluations", name) for name in ("job", "query_set", "judgement_set")),
 }
 ROWS = {"document_set": "document-sets", "query_set": "query-sets", "run_set": "run-sets", "root": "judgement-sets"}
 
@@ -321,12 +357,24 @@ def test_another_teams_id_in_a_field_is_not_found(owned: Owned, stranger: User) 
     }
     job = client.post("/api/v1/jobs", good).json()["id"]
     bodies["judgement_set"] = {"judgement_set": owned.ids["judgement-sets"]}
-    compared = {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]}
+    bodies["job"] = {"job": owned.ids["job"], **bodies["judgement_set"], "score": 0.5}
     theirs = {name: owned.ids[row] for name, row in (ROWS | {"base": "judgement-sets"}).items() if name in POOLED}
+    grades = factories.imported(stranger, "judgements", "q1 0 d1 1\n", name="G", file_name="g.txt").pk
+    board = {"query_set": queries.pk, "judgement_set": grades}
+    special: dict[tuple[str, str], dict[str, Any]] = {
+        ("/api/v1/comparisons", "judgement_set"): {"stages": [{"job": job}, {"job": job}], **bodies["judgement_set"]},
+        ("/api/v1/threshold-advice", "judgement_set"): {**bodies["job"], "job": job},
+        ("/api/v1/evaluations", "job"): {"job": owned.ids["job"], "judgement_set": grades},
+        ("/api/v1/evaluations", "judgement_set"): {"job": job, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "query_set"): {**board, "query_set": owned.ids["query-sets"]},
+        ("/api/v1/evaluations/leaderboard", "judgement_set"): {**board, **bodies["judgement_set"]},
+        ("/api/v1/evaluations/leaderboard", "baseline"): {**board, "baseline": owned.ids["evaluation"]},
+        **{("/api/v1/pools", field): {"stages": [], field: theirs[field]} for field in theirs},
+    }
     for method, path, field in NAMED:
-        body = compared if (path, field) == ("/api/v1/comparisons", "judgement_set") else bodies.get(field, {})
-        if path == "/api/v1/pools" and field in theirs:
-            body = {"stages": [], field: theirs[field]}
+        body = special.get((path, field)) or bodies.get(field, {})
+        if path.startswith("/api/v1/encodings"):
+            body = {"document_set": body["document_set"], "model": "late"}
         if path == "/api/v1/judgements":
             body = {"file": SimpleUploadedFile("q.txt", b"q1 0 d1 1\n"), field: theirs[field]}
         form = "multipart" if "file" in body else "json"
@@ -359,7 +407,11 @@ def test_the_form_of_a_new_job_offers_and_takes_no_foreign_set(owned: Owned, str
 
 def test_lists_show_the_teams_own_rows_only(owned: Owned, stranger: User) -> None:
     foreign, ids = clients(stranger), [str(value) for name, value in owned.ids.items() if name not in SHORT]
-    shared = (*COMMON, "accounts/", "api/schema", "api/docs", "favicon")
+    # The leaderboard and the estimate list nothing without ids in their query: those are tried above.
+    shared = (
+        *(*COMMON, "accounts/", "api/schema", "api/docs", "favicon"),
+        *("api/v1/encodings/estimate", "api/v1/evaluations/leaderboard"),
+    )
     tried = 0
     for route in routes():
         if route in WITH_ID or "get" not in route.methods or route.pattern.startswith(shared):

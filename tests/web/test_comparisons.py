@@ -45,11 +45,14 @@ def test_a_comparison_is_made_from_a_job(browser_client: Client, world: World, c
     form = browser_client.get(f"{new}?job={cascade.pk}")
     offered = form.context["form"]
     assert next(iter(offered.offered.values())).job_id == cascade.pk and len(offered.offered) == 3
-    one = {"stages": [next(iter(offered.offered))]}
+    one = {"stages": [next(iter(offered.offered))], "primary_measure": "nDCG@10", "test": "t"}
     refused = browser_client.post(f"{new}?job={cascade.pk}", one)
     assert refused.status_code == 422 and "give two to four" in text_of(refused)
-    made = browser_client.post(f"{new}?job={cascade.pk}", {"stages": list(offered.offered)})
+    chosen = {"stages": list(offered.offered), "primary_measure": "nDCG@0", "test": "randomisation"}
+    assert "between 1 and" in text_of(browser_client.post(f"{new}?job={cascade.pk}", chosen))
+    made = browser_client.post(f"{new}?job={cascade.pk}", {**chosen, "primary_measure": "P@5"})
     comparison = Comparison.objects.get()
+    assert (comparison.primary_measure, comparison.test) == ("P@5", "randomisation")
     assert made["Location"] == page_of(comparison, "detail") and comparison.name == "BM25 vs. late"
     assert "BM25 vs. late" in text_of(browser_client.get(reverse("web:comparison_list")))
     job_page = text_of(browser_client.get(reverse("web:job_detail", args=[cascade.pk])))
@@ -64,6 +67,11 @@ def test_the_summary_says_what_can_be_compared_and_how_alike_it_is(
     assert "Different candidates: A all documents, B all documents, C the first 3 of BM25." in page
     assert "RBO, p 0.9" in page and "Against the judgements" in page and "Biggest disagreements" in page
     assert "improved 0" in page and "A and C" in page
+    file = browser_client.get(page_of(comparison, "export"), {"format": "latex"})
+    assert b"\\begin{tabular}" in file.getvalue() and ".tex" in file["Content-Disposition"]
+    assert browser_client.get(page_of(comparison, "export"), {"format": "?"}).status_code == 404
+    assert "n = 2 of 2 queries" in page and "identical on all 2 queries" in page and "exploratory" in page
+    assert "Paired t-test, two-sided; p is corrected by Holm" in page and "primary" in page
 
 
 def test_the_queries_are_filtered_ordered_and_searched_by_the_address(
@@ -99,6 +107,9 @@ def test_a_query_is_shown_side_by_side_within_the_filtered_order(
     assert "not in B\N{RIGHT SINGLE QUOTATION MARK}s" in page and "grade 2" in page
     assert {shared.document.external_id for shared in side.only_first} >= {"d3"}
     assert not side.only_second
+    assert first.hits[0].ranks[0] == 1 and f'data-ranks="{first.hits[0].ranks_listed}"' in page
+    slide = text_of(browser_client.get(url, headers={"HX-Target": "slide-body"}))
+    assert "data-slide-close" in slide and "<html" not in slide and "data-slide-close" not in page
     alone = browser_client.get(url, {"search": "kettle"})
     assert alone.status_code == 200 and alone.context["place"] is None
     assert browser_client.get(page_of(comparison, "query", 2)).status_code == 404
@@ -118,6 +129,19 @@ def test_settings_notes_pin_and_baseline(browser_client: Client, comparison: Com
     assert baseline.stage.job_id == cascade.pk
     assert "Three" not in text_of(browser_client.post(page_of(comparison, "delete"), follow=True))
     assert not Comparison.objects.exists()
+
+
+def test_newer_judgements_are_told_and_recomputed_on_a_click(
+    browser_client: Client, analyst: User, comparison: Comparison
+) -> None:
+    assert "a newer version" not in text_of(browser_client.get(page_of(comparison, "detail")))
+    newer = factories.imported(analyst, "judgements", "q1 0 d3 1\n", name="Grades", file_name="more.txt")
+    assert "a newer version" in text_of(browser_client.get(page_of(comparison, "detail")))
+    anew = browser_client.post(page_of(comparison, "recompute"), follow=True)
+    made = Comparison.objects.exclude(pk=comparison.pk).get()
+    assert made.judgement_set_id == newer.pk and "a newer version" not in text_of(anew)
+    assert anew.redirect_chain[-1][0] == page_of(made, "detail")
+    assert "nothing to do" in text_of(browser_client.post(page_of(made, "recompute"), follow=True))
 
 
 def test_without_judgements_likeness_leads(browser_client: Client, analyst: User, world: World, cascade: Job) -> None:
@@ -153,7 +177,7 @@ def test_a_deleted_job_leaves_the_notes(
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "limit"), [("detail", (), 11), ("queries", (), 10), ("query", (0,), 15), ("notes", (), 8)]
+    ("name", "more", "limit"), [("detail", (), 12), ("queries", (), 11), ("query", (0,), 16), ("notes", (), 9)]
 )
 def test_pages_ask_the_database_a_bounded_number_of_times(
     name: str, more: tuple[int, ...], limit: int, browser_client: Client, comparison: Comparison,

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from scoring.models import ScoreRequest, Worker
+from scoring.services.evaluations import evaluation_create
 from scoring.states import WorkerState
 from scoring.web.set_kinds import SET_KINDS
 from tests.web import factories
@@ -46,12 +47,18 @@ def own_paths(world: World) -> list[str]:
         timings={"queue": 0.1, "total": 12.5},
     )
     job = world.job.pk
+    analyst = world.job.created_by
+    assert analyst is not None
+    made, _ = evaluation_create(
+        principal=factories.principal(analyst), stage=world.job.last_stage, judgement_set=world.judgements
+    )
     return [
         reverse("web:job_detail", args=[job]),
         reverse("web:job_detail", args=[job]) + "?query=1&search=a&rank=1",
         reverse("web:job_details", args=[job]),
         reverse("web:job_evaluation", args=[job]),
-        reverse("web:job_evaluation", args=[job]) + f"?judgement_set={world.judgements.pk}",
+        *(reverse(f"web:evaluation_{name}", args=[made.pk]) for name in ("detail", "queries", "coverage", "stages")),
+        reverse("web:evaluation_query", args=[made.pk, 0]),
         reverse("web:set_detail", args=["document-sets", world.documents.pk]),
         reverse("web:set_detail", args=["query-sets", world.queries.pk]),
         reverse("web:set_detail", args=["judgement-sets", world.judgements.pk]),
@@ -64,6 +71,8 @@ def common_paths() -> list[str]:
         reverse("web:home"),
         reverse("web:job_list"),
         reverse("web:job_list") + "?name=x&state=completed&sort=-name",
+        reverse("web:evaluation_list"),
+        reverse("web:leaderboard"),
         reverse("web:job_new"),
         reverse("web:score_request_list"),
         reverse("web:export_list"),

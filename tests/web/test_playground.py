@@ -111,3 +111,17 @@ def test_a_kept_request_opens_with_its_texts_or_says_that_they_are_not_kept(
     assert "The texts of this request are not kept" in text_of(page)
     assert page.context["form"].initial == {"model": ["late"]}
     assert stranger.get(opened).status_code == browser_client.get(reverse("web:try") + "?request=7").status_code == 404
+
+
+def test_several_models_are_asked_by_a_request_each(browser_client: Client, world: World, analyst: User) -> None:
+    """With scripts: the columns come at once, empty, and each asks for its own answer."""
+    factories.served_model(analyst, world.worker, name="other")
+    Worker.objects.update(heartbeat_at="2020-01-01T00:00Z")
+    asked = {"model": ["late", "other"], "query": "tick", "documents": "Pull the tick out.\nDescale the kettle."}
+    page = browser_client.post("/try/", asked, headers={"HX-Request": "true"}).content.decode()
+    assert page.count('hx-post="/try/column/"') == 2 and page.count("Waiting for its answer") == 2
+    column = browser_client.post("/try/column/", {**asked, "column": "other", "place": "2"})
+    text = column.content.decode()  # no worker is there: it says so in its own column, and asks no more
+    assert column.status_code == 200 and 'id="answer-2"' in text and 'role="alert"' in text and "hx-post" not in text
+    for wrong in ({"column": "nobody"}, {"column": "late", "model": ["other"]}, {}):
+        assert browser_client.post("/try/column/", {**asked, **wrong}).status_code == 404

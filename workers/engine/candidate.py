@@ -22,7 +22,15 @@ from workers.engine.self_test import (
     run_self_test,
 )
 from workers.engine.task_runner import TaskRunner
-from workers.engine.types import PoolingOutput, PoolingRequest, PoolingTask, ScoringOutput, ScoringRequest
+from workers.engine.types import (
+    EncodingOutput,
+    EncodingRequest,
+    PoolingOutput,
+    PoolingRequest,
+    PoolingTask,
+    ScoringOutput,
+    ScoringRequest,
+)
 
 if TYPE_CHECKING:
     from workers.engine.engine import Engine
@@ -85,6 +93,10 @@ class Candidate:
         output: PoolingOutput = self._ask(request)
         return output
 
+    def encode(self, request: EncodingRequest) -> EncodingOutput:
+        output: EncodingOutput = self._ask(request)
+        return output
+
     def self_test(self) -> SelfTestReport:
         task, tail = self._sample
         if self._scores_pairs or task is None:
@@ -122,7 +134,7 @@ class Candidate:
     def dismiss(self) -> None:
         self._submit = None
 
-    def _ask(self, request: ScoringRequest | PoolingRequest) -> Any:
+    def _ask(self, request: ScoringRequest | PoolingRequest | EncodingRequest) -> Any:
         if self._submit is None:
             raise EngineError("model_not_loaded", f"'{self.spec.name}' is no candidate any more. Ask the engine.")
         return self._submit(request).result()

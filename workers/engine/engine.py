@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from workers.engine.caches.building import build_caches, cache_statistics
+from workers.engine.caches.embedding_cache import EmbeddingCache
 from workers.engine.candidate import Candidate, LoadedModel, Proof
 from workers.engine.config import EngineConfig
 from workers.engine.counters import Counters
@@ -23,6 +24,7 @@ from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
 from workers.engine.memory import give_memory_back, keep_freed_memory
 from workers.engine.model_types import CanaryReport, MemoryEstimate, ModelInfo, ModelSpec, SelfTestReport
+from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Work, fail
@@ -65,9 +67,8 @@ class Engine:
             for priority in Priority
         }
         self._postprocess = ThreadPoolExecutor(1, "postprocess")
-        self._runner = RunnerThread(
-            self._scheduler, self._gates, self._counters, self._finish_later, self._abandon_later
-        )
+        finish, abandon = self._finish_later, self._abandon_later
+        self._runner = RunnerThread(self._scheduler, self._gates, self._counters, finish, abandon)
 
     def load(self, spec: ModelSpec, *, prove: Proof | None = None) -> ModelInfo:
         """Load or reload; blocks. While a reload runs, the old weights go on serving; so they do when ``prove``, asked
@@ -150,6 +151,10 @@ class Engine:
             self._abandon(work, EngineError("closed", "The engine is closed."))
         return work.future
 
+    @property
+    def encodings(self) -> EmbeddingCache:
+        return self._caches[Role.DOCUMENT]
+
     def reader(self, name: str) -> TokenReader:
         return TokenReader(self._model(name).task)
 
@@ -162,8 +167,7 @@ class Engine:
         """Score the self-test's pairs once more, past all caches and behind interactive work, and compare them with
         their ``golden`` scores, by default those of the model's registration; blocks."""
         model = self._model(name)
-        candidate = self._candidate(model.spec, model.task, Priority.BATCH)
-        return candidate.canary(golden or model.spec.golden_scores)
+        return self._candidate(model.spec, model.task, Priority.BATCH).canary(golden or model.spec.golden_scores)
 
     def estimate(self, spec: ModelSpec) -> MemoryEstimate:
         """What the model would take on its device at its peak, from its configuration alone; no weights are read.
@@ -216,8 +220,7 @@ class Engine:
         def submit(request: Any) -> Future[Any]:
             return self._submit(replace(request, priority=priority), task, afresh=True)
 
-        apart = replace(self._config, cache_folder=None)
-        return Candidate(spec, task, submit, lambda: Engine(apart, self._gates))
+        return Candidate(spec, task, submit, lambda: Engine(replace(self._config, cache_folder=None), self._gates))
 
     def _model(self, name: str) -> LoadedModel:
         with self._models_lock:
@@ -235,10 +238,8 @@ class Engine:
 
     def _drop_unloaded(self) -> None:
         for work in self._scheduler.withdraw(lambda work: work.task.unloaded):
-            name = work.request.model
-            self._abandon(
-                work, EngineError("model_unloaded", f"The model '{name}' was unloaded before the work was finished.")
-            )
+            unloaded = f"The model '{work.request.model}' was unloaded before the work was finished."
+            self._abandon(work, EngineError("model_unloaded", unloaded))
 
     def _clear_caches(self, gone: LoadedModel, *, keep_shared: bool = False) -> None:
         owner = gone.task.encodings_owner

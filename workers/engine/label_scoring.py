@@ -32,7 +32,7 @@ from workers.engine.outputs import PairFacts, assemble_output, pair_indices
 from workers.engine.prompt_row import LaidPrompt, PromptRow, chained_sequences, name_prefixes, score_with_retry
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
-from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.task_runner import CHARACTERS_PER_TOKEN, ReadingRunner
 from workers.engine.texts.labels import Labels, find_labels
 from workers.engine.texts.prompts import PromptBuilder, Side, refuse_strange_ids, sides
 from workers.engine.texts.templates import Prompt, PromptTemplate, default_template
@@ -52,7 +52,7 @@ class LabelResults:
     fallback: str | None = None  # why the vocabulary was summed another way than wanted
 
 
-class LabelRunner(TaskRunner):
+class LabelRunner(ReadingRunner):
     """One causal model. Label logits are computed in float32 from the hidden states that precede the labels' tokens."""
 
     takes_token_ids = True

@@ -30,7 +30,7 @@ from workers.engine.model_types import ModelInfo
 from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_indices, refuse_too_long
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
-from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.task_runner import CHARACTERS_PER_TOKEN, ReadingRunner
 from workers.engine.texts.listwise_prompt import Block, ListwisePrompt
 from workers.engine.types import Pairing, ScoringOutput, ScoringRequest
 
@@ -52,7 +52,7 @@ class ListwiseResults:
     tokens: int = 0
 
 
-class ListwiseRunner(TaskRunner):
+class ListwiseRunner(ReadingRunner):
     """One causal body with a projector; a block is one sequence."""
 
     takes_instruction = True

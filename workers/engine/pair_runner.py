@@ -25,7 +25,7 @@ from workers.engine.outputs import PairFacts, assemble_output, is_blank, pair_in
 from workers.engine.prompt_row import PromptRow, chained_sequences, name_prefixes, score_with_retry
 from workers.engine.role import Role
 from workers.engine.sequence import Sequence, Work
-from workers.engine.task_runner import CHARACTERS_PER_TOKEN, TaskRunner
+from workers.engine.task_runner import CHARACTERS_PER_TOKEN, ReadingRunner
 from workers.engine.texts.pair_layout import Limits, Pair
 from workers.engine.texts.prompts import Side
 from workers.engine.types import ScoringOptions, ScoringOutput, ScoringRequest
@@ -40,7 +40,7 @@ class PairResults:
     pairs: list[Pair | None] = field(default_factory=list)  # None: no room for the document
 
 
-class PairRunner(TaskRunner):
+class PairRunner(ReadingRunner):
     """One model with a head. Raw scores are float32 logits, or the log-odds of the positive class."""
 
     reads_whole_pairs = True

@@ -154,13 +154,9 @@ class TaskRunner(ABC):
         """The token ids that a prepared request makes the model read, row by row, and whose each is."""
         return [(sequence.role, sequence.token_ids) for sequence in work.pending]
 
-    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
-        """The rows that one pair of a prepared request is read from; none where it is not read."""
-        raise NotImplementedError
-
+    @abstractmethod
     def explain(self, work: Work, pair: int) -> PairExplanation:
-        """Why one pair of a finished request has its score: by default, what was read."""
-        return PairExplanation(tuple(token_row(self.tokenizer, role, ids) for role, ids in self.rows_of(work, pair)))
+        """Why one pair of a finished request has its score."""
 
     @abstractmethod
     def run(self, sequences: list[Sequence]) -> None:
@@ -189,6 +185,17 @@ class TaskRunner(ABC):
 
     def give_up_unused(self, seconds: float) -> None:  # noqa: B027
         """Give back what a request holds that has come no further in so long."""
+
+
+class ReadingRunner(TaskRunner):
+    """Of models that read query and document together: what was read is all that explains a score."""
+
+    @abstractmethod
+    def rows_of(self, work: Work, pair: int) -> list[tuple[Role, list[int]]]:
+        """The rows that one pair of a prepared request is read from; none where it is not read."""
+
+    def explain(self, work: Work, pair: int) -> PairExplanation:
+        return PairExplanation(tuple(token_row(self.tokenizer, role, ids) for role, ids in self.rows_of(work, pair)))
 
 
 def _refuse_other_than_texts(request: ScoringRequest | PoolingRequest | EncodingRequest) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from workers.engine.errors import EngineError
 from workers.engine.explanation_types import PairExplanation
 from workers.engine.model_types import Scale
+
+if TYPE_CHECKING:
+    from workers.engine.caches.cached_encoding import CacheKey
 
 
 class ItemStatus(IntEnum):
@@ -253,6 +256,8 @@ class EncodingOutput:
     cached: int  # nothing was to be done
     empty: int
     prompt_tokens: int
+    bytes: int  # of all their encodings, as they are kept
+    key: CacheKey  # under which they are kept, without a digest
     timings: Timings
 
 

@@ -31,6 +31,10 @@ TYPES = {
 }
 
 
+# Of statuses that no standard names: else the log calls them unknown.
+REASONS = {499: "Client Closed Request"}
+
+
 def error_type(status: int) -> str:
     return TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
@@ -70,7 +74,11 @@ def exception_handler(raised: Exception, context: Mapping[str, Any]) -> Response
         headers["WWW-Authenticate"] = auth_header
     set_rollback()
     # Whatever was to be rendered: a stream's refusal is JSON too.
-    return Response(error_body(error, request), status=error.status, headers=headers, content_type="application/json")
+    response = Response(
+        error_body(error, request), status=error.status, headers=headers, content_type="application/json"
+    )
+    response.reason_phrase = REASONS.get(error.status, response.reason_phrase)
+    return response
 
 
 def as_assay_error(raised: Exception, context: Mapping[str, Any]) -> AssayError:

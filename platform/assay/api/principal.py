@@ -38,11 +38,14 @@ class Principal:
     def may_use(self, model_name: str) -> bool:
         return not self.allowed_models or model_name in self.allowed_models
 
-    def require_model(self, model_name: str) -> None:
-        """Raises PermissionDenied for a model that the token is not for, whether it is registered or not."""
+    def require_model(self, model_name: str, *, asked: str = "") -> None:
+        """Raises PermissionDenied for a model that the token is not for, whether it is registered or not.
+
+        ``asked``: the alias that it was named by; whoever may not use the model is not told which one that is.
+        """
         if not self.may_use(model_name):
             raise PermissionDenied(
-                f"The {self.label} may not use the model '{model_name}'; it may use: "
+                f"The {self.label} may not use the model '{asked or model_name}'; it may use: "
                 f"{', '.join(sorted(self.allowed_models))}."
             )
 

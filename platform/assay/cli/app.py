@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 import typer
 
-from assay.cli import bench, jobs, login, models, scoring, sets, workers
+from assay.cli import bench, comparisons, evaluation, explanations, exports, jobs, login, models, scoring, sets, workers
 from assay.client.errors import ApiError, ClientError, ConfigurationError, UnreachableError
 
 FAILED: Final = 1
@@ -25,7 +25,7 @@ app = typer.Typer(
     epilog="Server and token come from ASSAY_URL and ASSAY_TOKEN, or from `assay login`. Exit codes: 0 done, 1 failed, "
     "2 wrong usage, 3 refused by the server, 4 no answer from it, 130 interrupted.",
 )
-for commands in (scoring, sets, bench, login):
+for commands in (scoring, explanations, sets, exports, evaluation, comparisons, bench, login):
     commands.add_to(app)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sets.app, name="sets")

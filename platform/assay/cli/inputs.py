@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import uuid
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -46,6 +47,15 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other field of the request; the value in JSON, or a text."),
 ]
+
+
+def set_id(given: str) -> str:
+    """Of a document set. Ends with a usage error for what is no id."""
+    try:
+        return str(uuid.UUID(given))
+    except ValueError as error:
+        message = f"'{given}' is no id of a document set; `assay sets list documents` shows the ids."
+        raise typer.BadParameter(message) from error
 
 
 def documents_of(

@@ -17,6 +17,7 @@ from assay.cli.inputs import (
     Settings,
     documents_of,
     rank_fields,
+    set_id,
     settings_of,
 )
 from assay.cli.output import AsJson, show_json, show_rows
@@ -53,7 +54,9 @@ def rerank(
 
 
 def rank(
-    document_set: Annotated[str, typer.Argument(help="Its id, as `assay sets list documents` shows it.")],
+    document_set: Annotated[
+        str, typer.Argument(help="Its id, as `assay sets list documents` shows it.", callback=set_id)
+    ],
     query: str,
     top_n: Annotated[int | None, typer.Option("--top-n", "-n", help="Only the best so many.")] = None,
     bm25: Annotated[int | None, typer.Option("--bm25", help="Only the best so many by BM25 are ranked.")] = None,

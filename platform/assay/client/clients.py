@@ -5,7 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
+from assay.client.comparisons import Comparisons
 from assay.client.config import Target, target
+from assay.client.encodings import Encodings
+from assay.client.evaluations import Evaluations
+from assay.client.exports import Exports
 from assay.client.flows import S
 from assay.client.jobs import Jobs
 from assay.client.models import Models, ScoreRequests, Workers
@@ -28,7 +32,11 @@ class Api(Scoring[S]):
         self.query_sets = Sets(session, "query-sets", "queries")
         self.judgements = Sets(session, "judgements", "rows")
         self.runs = Sets(session, "runs", "entries")
+        self.encodings = Encodings(session)
         self.jobs = Jobs(session)
+        self.exports = Exports(session)
+        self.comparisons = Comparisons(session)
+        self.evaluations = Evaluations(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 

@@ -8,9 +8,11 @@ they return the value, on one of an ``AsyncClient`` something to await.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote, urlsplit
 
@@ -130,6 +132,23 @@ class Resource(Generic[S]):
 
     def _ask(self, method: str, path: str, **parts: Any) -> Flow[Any]:
         return exchange(Request(method, path, **parts), retries=self._session.retries)
+
+    def _download(
+        self, path: str, target: Path | str | BinaryIO, params: Mapping[str, Any] | None = None
+    ) -> Flow[None]:
+        """Write an answer to a file as it comes. At a path, nothing stands until all of it is there."""
+        if isinstance(target, Path | str):
+            place = Path(target)
+            partial = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}.part")
+            try:
+                with partial.open("wb") as file:
+                    yield from self._download(path, file, params)
+                partial.replace(place)
+            finally:
+                partial.unlink(missing_ok=True)
+            return
+        # A new try would write what came of the first one twice.
+        yield from self._ask("GET", path, params=params or {}, into=target.write, repeatable=False)
 
 
 class operation(Generic[P, T]):

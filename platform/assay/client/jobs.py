@@ -93,22 +93,14 @@ class Jobs(Resource[S]):
         self, job_id: str, target: Path | str | BinaryIO, *, format: str = "jsonl", stage: int | None = None
     ) -> Flow[None]:
         """Write all rankings to a file as they come. At a path, nothing stands until all of it is there."""
-        return self._export(job_id, target, given(format=format, stage=stage))
+        return self._download(resource_path("jobs", job_id, "export"), target, given(format=format, stage=stage))
 
-    def _export(self, job_id: str, target: Path | str | BinaryIO, params: dict[str, Any]) -> Flow[None]:
-        if isinstance(target, Path | str):
-            place = Path(target)
-            partial = place.with_name(f"{place.name}.{uuid.uuid4().hex[:8]}.part")
-            try:
-                with partial.open("wb") as file:
-                    yield from self._export(job_id, file, params)
-                partial.replace(place)
-            finally:
-                partial.unlink(missing_ok=True)
-            return
-        # A new try would write what came of the first one twice.
-        path = resource_path("jobs", job_id, "export")
-        yield from self._ask("GET", path, params=params, into=target.write, repeatable=False)
+    @operation
+    def explain(self, job_id: str, query: str, document: str, *, stage: int | None = None) -> Flow[dict[str, Any]]:
+        """Why a document has its rank: the pair scored once more, beside its stored score. Both are named by their ids
+        in the uploaded files."""
+        params = {"query": query, "document": document, **given(stage=stage)}
+        return self._ask("GET", resource_path("jobs", job_id, "explanation"), params=params)
 
     @listing
     def results(

@@ -59,6 +59,19 @@ class Models(Resource[S]):
         """All that are registered; ``cards()`` of the client shows those that answer requests."""
         return Pages(Request("GET", resource_path("models"), params=filters))
 
+    @operation
+    def point_alias(self, alias: str, name: str) -> Flow[dict[str, Any]]:
+        """Make ``alias`` another name of the model ``name``, or move it there in one step."""
+        return self._ask("PUT", resource_path("model-aliases", alias), json={"model": name})
+
+    @operation
+    def delete_alias(self, alias: str) -> Flow[None]:
+        return self._ask("DELETE", resource_path("model-aliases", alias))
+
+    @listing
+    def aliases(self, **filters: Any) -> Pages[dict[str, Any]]:
+        return Pages(Request("GET", resource_path("model-aliases"), params=filters))
+
 
 class Workers(Resource[S]):
     @operation

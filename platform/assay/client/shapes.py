@@ -95,6 +95,7 @@ class ModelCard(TypedDict):
     is_default: bool
     state: str
     limits: dict[str, int]
+    threshold_advice: dict[str, Any] | None
 
 
 class Model(TypedDict):
@@ -111,6 +112,7 @@ class Model(TypedDict):
     self_test_report: dict[str, Any] | None
     facts: dict[str, Any]
     placements: list[dict[str, Any]]
+    threshold_advice: dict[str, Any] | None
 
 
 class Counts(TypedDict):
@@ -208,12 +210,78 @@ class Event(TypedDict):
 
 
 class Evaluation(TypedDict):
+    """None where a measure is not defined, as Judged of an empty list is not."""
+
     measures: list[str]
-    means: dict[str, float]
-    per_query: dict[str, dict[str, float]]
+    means: dict[str, float | None]
+    per_query: dict[str, dict[str, float | None]]
     evaluated: int
     queries: int
     complete: bool
+
+
+class Comparison(TypedDict):
+    """``measures`` by stage, then by measure, are empty without judgements; the baseline is the first stage."""
+
+    id: str
+    name: str
+    pinned: bool
+    notes: str
+    judgement_set: str | None
+    primary_measure: str
+    test: str
+    correction: str
+    stages: list[dict[str, Any]]
+    created_at: str
+    newer_judgement_set: str | None
+    n: int | None
+    queries: int
+    remarks: list[dict[str, str]]
+    similarities: list[dict[str, Any]]
+    measures: list[list[dict[str, Any]]]
+    versions: dict[str, str]
+
+
+class SavedEvaluation(TypedDict):
+    """``measures`` hold ``measure``, ``mean``, ``judged``, ``worst``, ``best``, ``tie_sensitive``; ``n`` queries are in
+    the means. The last three only where one evaluation was asked for."""
+
+    id: str
+    job: str
+    job_name: str
+    stage: int
+    name: str
+    query_set: str
+    judgement_set: str | None
+    measures: list[dict[str, Any]]
+    only_relevant: bool
+    n: int
+    queries: int
+    unjudged: int
+    without_results: int
+    without_relevant: int
+    incomplete: bool
+    created_at: str
+    stale: NotRequired[dict[str, Any] | None]
+    pinned: NotRequired[dict[str, Any]]
+    lists: NotRequired[dict[str, list[str]]]
+
+
+class QueryValues(TypedDict):
+    query_id: str
+    values: dict[str, float | None]
+    judged: dict[str, float | None]
+    relevant: int | None
+    kept: int | None
+
+
+class Leaderboard(TypedDict):
+    measure: str
+    n: int
+    baseline: str | None
+    test: str
+    correction: str
+    rows: list[dict[str, Any]]
 
 
 class Worker(TypedDict):
@@ -240,3 +308,37 @@ class StoredRequest(TypedDict):
     document_count: int
     timings: dict[str, float]
     created_at: str
+
+
+class Export(TypedDict):
+    id: str
+    table: str
+    format: str
+    parameters: dict[str, Any]
+    state: str
+    rows_total: int
+    rows_done: int
+    file_name: str
+    size: int
+    error: str
+    created_at: str
+    finished_at: str | None
+    expires_at: str
+
+
+class Encoding(TypedDict):
+    id: str
+    document_set: str
+    model: str
+    worker: str | None
+    state: str
+    documents_total: int
+    documents_done: int
+    tokens: int
+    size: int
+    on_disk: bool
+    lost: bool
+    outdated: bool
+    error: str
+    created_at: str
+    finished_at: str | None

@@ -251,7 +251,8 @@ SPECTACULAR_SETTINGS = {
 # --- Celery: it carries wake-ups and single requests; the truth is in PostgreSQL, so no result is ever kept -----------
 CELERY_BROKER_URL = env.celery_broker(REDIS_URL)
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "ack_emulation": False,  # else two round trips a message, to keep what a caller would have asked elsewhere long before
+    # Else two round trips a message, to keep what its caller would have asked elsewhere long before.
+    "ack_emulation": False,
     "socket_keepalive": True,
     "health_check_interval": 25,
     "socket_timeout": 30,

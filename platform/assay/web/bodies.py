@@ -19,6 +19,7 @@ from assay.api.errors import json_error
 from assay.errors import AssayError
 
 WINDOW_BYTES: Final = 8 << 20  # what a zstd frame may ask its reader to remember
+ZSTD_BYTES: Final = 256  # unpacked at once: a bomb makes at most 8 MiB of them
 WORTH_BYTES: Final = 1024  # an answer smaller than this is not compressed
 FORM: Final = "application/x-www-form-urlencoded"
 
@@ -37,9 +38,32 @@ def _gzip(body: IO[bytes]) -> IO[bytes]:
     return cast("IO[bytes]", gzip.GzipFile(fileobj=body, mode="rb"))
 
 
+class ZstdReader:
+    """Frames one after the other. zstandard's own reader takes one that breaks off for the end of all."""
+
+    def __init__(self, body: IO[bytes]) -> None:
+        self._body = body
+        self._frame: Any = None  # while one is being read
+        self._packed = b""
+        self._ready = io.BytesIO()
+
+    def read(self, count: int) -> bytes:
+        while not (part := self._ready.read(count)):
+            packed = self._packed or self._body.read(ZSTD_BYTES)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("its last frame breaks off")
+                return b""
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).decompressobj()
+            self._ready, self._packed = io.BytesIO(self._frame.decompress(packed)), b""
+            if self._frame.eof:
+                self._packed, self._frame = self._frame.unused_data, None
+        return part
+
+
 def _zstd(body: IO[bytes]) -> IO[bytes]:
-    reader = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
-    return reader.stream_reader(body, read_size=1 << 16, read_across_frames=True)
+    return cast("IO[bytes]", ZstdReader(body))
 
 
 DECODERS: Final[dict[str, Callable[[IO[bytes]], IO[bytes]]]] = {"gzip": _gzip, "zstd": _zstd}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 
@@ -48,8 +48,16 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     return answer(request, 403, str(exception) or None)
 
 
+def not_here(noun: str, name: object) -> Http404:
+    """To be raised by a page whose address names a row that is not there, or not for this person."""
+    return Http404(f"There is no {noun} {shortened(str(name))!r} that you may see.")
+
+
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, 404, f"There is nothing at the address {shortened(request.path)!r}.")
+    """In the words of whoever raised it; Django gives a resolver's miss no words but a dictionary."""
+    said = exception.args[0] if exception.args else None
+    usual = f"There is nothing at the address {shortened(request.path)!r}."
+    return answer(request, 404, said if isinstance(said, str) and said else usual)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -91,3 +91,19 @@ def test_one_model_never_has_all_threads(clock: Clock, settings: Settings) -> No
             pass
     with model_admit(model=hung, pairs=1, seconds=60):
         pass
+
+
+def test_a_model_gets_no_more_at_once_than_its_administrator_allows(clock: Clock) -> None:
+    model = ScoringModel(name="narrow", max_concurrency=2)
+    assert backpressure.concurrency_in_force(model) == 2
+    with model_admit(model=model, pairs=1, seconds=60), model_admit(model=model, pairs=1, seconds=60):
+        with (
+            pytest.raises(AssayError, match="2 requests for it") as refused,
+            model_admit(model=model, pairs=1, seconds=60),
+        ):
+            pass
+        assert refused.value.status == 429
+    with model_admit(model=model, pairs=1, seconds=60):
+        pass
+    model.max_concurrency = 30_000
+    assert backpressure.concurrency_in_force(model) == backpressure.concurrency_in_force(ScoringModel(name="usual"))

@@ -15,7 +15,7 @@ ARGUMENT = {"documents": ['Honig für "Bären"', "\u2028 \U0001f41d \x00"], "dea
 
 def test_it_is_what_celery_makes() -> None:
     app = Celery("other", broker="memory://", set_as_current=False)
-    options = {"ignore_result": True, "retry": False, "argsrepr": "(…)", "kwargsrepr": "{}"}
+    options: dict[str, Any] = {"ignore_result": True, "retry": False, "argsrepr": "(…)", "kwargsrepr": "{}"}
     app.send_task("workers.answer", args=[ARGUMENT], queue="w.1", declare=[], **options)
     with app.connection_for_read() as connection:
         channel: Any = connection.default_channel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 from workers.engine.statistics import CacheStatistics
@@ -56,6 +57,12 @@ class ByteBudgetCache(Generic[K, V]):
                 _, evicted = self._entries.popitem(last=False)
                 self._bytes -= evicted.bytes
                 self._evictions += 1
+
+    def remove(self, keys: Iterable[K]) -> None:
+        with self._lock:
+            for key in keys:
+                if (entry := self._entries.pop(key, None)) is not None:
+                    self._bytes -= entry.bytes
 
     def clear(self, owner: str) -> None:
         with self._lock:

@@ -50,3 +50,8 @@ def owner_of(identity: str, device: str) -> str:
 
 def content_digest(text: str, instruction: str) -> bytes:
     return hashlib.blake2b(f"{instruction}\0{text}".encode(), digest_size=16).digest()
+
+
+def packed_key(key: CacheKey, name: str) -> CacheKey:
+    """Of a list of documents that is kept as a whole."""
+    return key._replace(digest=content_digest(name, "packed"))

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import queue
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,9 @@ class DiskTier:
 
     def __init__(self, folder: Path, budget_bytes: int) -> None:
         self._files = SegmentFiles(folder, budget_bytes)
-        self._queue: queue.SimpleQueue[tuple[bytes, CachedEncoding] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[bytes, CachedEncoding] | frozenset[bytes] | None] = queue.SimpleQueue()
         self._pending: dict[bytes, int] = {}  # bytes by key
-        self._pending_bytes = self._dropped = 0
+        self._pending_bytes = self._dropped = self._removals = 0
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._write, name="disk-cache", daemon=True)
         self._thread.start()
@@ -55,10 +56,16 @@ class DiskTier:
             self._pending_bytes += entry.bytes
             self._queue.put((address, entry))
 
-    def flush(self) -> None:
-        """Wait until all that was put is in the files."""
+    def remove(self, keys: Iterable[CacheKey]) -> None:
+        """Returns at once; ``flush`` waits for it."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._pending)
+            self._removals += 1
+            self._queue.put(frozenset(_address(key) for key in keys))
+
+    def flush(self) -> None:
+        """Wait until all that was put is in the files, and what was removed is not."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._pending and not self._removals)
 
     def close(self) -> None:
         self._queue.put(None)
@@ -73,13 +80,18 @@ class DiskTier:
 
     def _write(self) -> None:
         while (item := self._queue.get()) is not None:
-            address, entry = item
             try:
-                self._files.put(address, _content(entry))
+                if isinstance(item, frozenset):
+                    self._files.remove(item)
+                else:
+                    self._files.put(item[0], _content(item[1]))
             except Exception:  # one entry less on the disk; the next ones must still get there
                 logger.exception("An embedding could not be written to the disk cache")
             with self._changed:
-                self._pending_bytes -= self._pending.pop(address)
+                if isinstance(item, frozenset):
+                    self._removals -= 1
+                else:
+                    self._pending_bytes -= self._pending.pop(item[0])
                 self._changed.notify_all()
 
 

@@ -6,10 +6,12 @@ there (no GPU, no folder) is None."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from workers.engine.caches.byte_budget import ByteBudgetCache
-from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest, packed_key
 from workers.engine.caches.compression import compressed
 from workers.engine.caches.disk_tier import DiskTier
 from workers.engine.pooling.encoding import Encoding
@@ -72,6 +74,20 @@ class EmbeddingCache:
 
     def compress(self, encoding: Encoding) -> Encoding:
         return compressed(encoding, self.dtype)
+
+    def forget(self, key: CacheKey, texts: Iterable[str], *, packed: str = "") -> None:
+        """Let go of what is kept of ``texts`` in every tier, the disk included, and of the list ``packed``. ``key``
+        names all but the text, as ``EncodingOutput`` tells it."""
+        keys = [key._replace(digest=content_digest(text, "")) for text in texts]
+        for tier in (self._device, self._host, self._disk):
+            if tier is not None:
+                tier.remove(keys)
+        self.packed.remove([packed_key(key, packed)])
+
+    def settle(self) -> None:
+        """Wait for the disk: what was put is on it, as far as there is room, and what was let go is not."""
+        if self._disk is not None:
+            self._disk.flush()
 
     def clear(self, owner: str) -> None:
         """Forget an encoder's entries in memory. Those on the disk stay: content cannot be stale."""

@@ -16,6 +16,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -56,7 +57,8 @@ class _Segment:
 
 
 class SegmentFiles:
-    """``get`` from any thread, ``put`` from one. Raises ``OSError`` when opened over a folder that cannot be used."""
+    """``get`` from any thread, ``put`` and ``remove`` from one. Raises ``OSError`` when opened over a folder that
+    cannot be used."""
 
     def __init__(self, folder: Path, budget_bytes: int) -> None:
         self._budget = budget_bytes
@@ -118,6 +120,23 @@ class SegmentFiles:
             self._bytes += len(record)
             self._segments.move_to_end(number)
             self._evict()
+
+    def remove(self, keys: Collection[bytes]) -> None:
+        """Forget entries and give their bytes back: the files that hold them go, and what else those hold is written
+        anew. From the thread that puts."""
+        with self._lock:
+            numbers = {self._index[key].segment for key in keys if key in self._index}
+            for key in keys:
+                self._index.pop(key, None)
+        for number in numbers:
+            with self._lock:
+                segment = self._segments.get(number)
+                kept = [] if segment is None else self._records(number, segment)
+                if segment is not None:
+                    self._drop(number)
+                    self._active = None if self._active == number else self._active
+            for key, content in kept:
+                self.put(key, content)
 
     def close(self) -> None:
         with self._lock:
@@ -185,14 +204,30 @@ class SegmentFiles:
             number = next((number for number in self._segments if number != self._active), None)
             if number is None:
                 return
-            segment = self._segments.pop(number)
-            for key in segment.keys:
-                if (place := self._index.get(key)) is not None and place.segment == number:
-                    del self._index[key]
-                    self._evictions += 1
-            self._bytes -= segment.size
-            segment.file.close()  # a reader's mapping holds until it has read
-            segment.path.unlink(missing_ok=True)
+            self._evictions += self._drop(number)
+
+    def _drop(self, number: int) -> int:
+        """One segment and its entries. Returns how many these were."""
+        segment = self._segments.pop(number)
+        own = [key for key in segment.keys if (place := self._index.get(key)) and place.segment == number]
+        for key in own:
+            del self._index[key]
+        self._bytes -= segment.size
+        segment.file.close()  # a reader's mapping holds until it has read
+        segment.path.unlink(missing_ok=True)
+        return len(own)
+
+    def _records(self, number: int, segment: _Segment) -> list[tuple[bytes, bytes]]:
+        """Key and content of what the index still finds in a segment, whole ones only."""
+        records = []
+        for key in segment.keys:
+            place = self._index.get(key)
+            mapped = segment.mapped(place.start + place.length) if place and place.segment == number else None
+            if place is not None and mapped is not None:
+                content = mapped[place.start : place.start + place.length]
+                if zlib.crc32(content) == place.checksum:
+                    records.append((key, content))
+        return records
 
 
 def _claim(folder: Path) -> tuple[Path, IO[bytes]]:

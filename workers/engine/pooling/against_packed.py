@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from workers.engine.caches.cached_encoding import CacheKey, content_digest
+from workers.engine.caches.cached_encoding import CacheKey, packed_key
 from workers.engine.caches.embedding_cache import PackedTier
 from workers.engine.errors import EngineError
 from workers.engine.pooling.encoding_ahead import distinct_documents
@@ -41,11 +41,11 @@ class PackedLists:
                 "or raise that limit.",
             )
         whole = packed(request.documents, distinct_documents(request), done.sequences)
-        self.tier.put(self._named(request.pack_as), whole.to(self.device))
+        self.tier.put(packed_key(self.key, request.pack_as), whole.to(self.device))
 
     def results(self, wanted: PackedList, request: ScoringRequest, texts: DistinctTexts) -> EmbeddingResults:
         """Where scores go; what is known of the documents is in already. Raises EngineError ``not_packed``."""
-        whole = self.tier.get(self._named(wanted.key))
+        whole = self.tier.get(packed_key(self.key, wanted.key))
         if whole is None:
             raise EngineError(
                 "not_packed", f"There is no list '{wanted.key}' of the model '{request.model}'. Encode it first."
@@ -69,9 +69,6 @@ class PackedLists:
         results.truncated = {(Role.DOCUMENT, int(row)): int(cut[row]) for row in np.flatnonzero(cut)}
         results.packed = whole if wanted.chosen is None else whole.alone(rows)
         return results
-
-    def _named(self, name: str) -> CacheKey:
-        return self.key._replace(digest=content_digest(name, "packed"))
 
 
 def await_queries(work: Work, results: EmbeddingResults, queries: list[Sequence], count: int) -> None:

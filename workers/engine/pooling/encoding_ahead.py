@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workers.engine.caches.cached_encoding import CacheKey
 from workers.engine.outputs import is_blank, refuse_too_long, timings_of
 from workers.engine.sequence import EncodingResults, Sequence, Work
 from workers.engine.types import EncodingOutput, EncodingRequest
@@ -23,10 +24,11 @@ def await_new_ones(work: Work, sequences: list[Sequence]) -> None:
         cached=len(sequences) - len(work.pending),
         empty=len(set(request.documents)) - len(sequences),
         tokens=sum(sequence.tokens for sequence in sequences),
-        sequences=sequences if request.pack_as else [],
+        sequences=sequences,
     )
 
 
-def assemble_encoding(work: Work) -> EncodingOutput:
+def assemble_encoding(work: Work, key: CacheKey) -> EncodingOutput:
     done: EncodingResults = work.results
-    return EncodingOutput(done.encoded, done.cached, done.empty, done.tokens, timings_of(work))
+    size = sum(sequence.encoding.bytes for sequence in done.sequences if sequence.encoding is not None)
+    return EncodingOutput(done.encoded, done.cached, done.empty, done.tokens, size, key, timings_of(work))

@@ -125,7 +125,7 @@ class PoolingRunner(TaskRunner):
         if isinstance(work.request, EncodingRequest):
             if work.request.pack_as:
                 self._keep(work)
-            return assemble_encoding(work)
+            return assemble_encoding(work, self._packed(work.request.options.max_tokens_per_document).key)
         return assemble_scores(work, self._recipe.weights, self.info, self._counters)
 
     def explain(self, work: Work, pair: int) -> PairExplanation:

@@ -1,0 +1,165 @@
+"""Effectiveness measures: which there are, and their values of rankings. The computation is that of ir-measures and
+trec_eval; ours is the order it is fed, what it must not be asked, and what it leaves undefined.
+
+A name says everything, as ir-measures writes it: ``nDCG@10``, ``P(rel=2)@5``, ``nDCG(gains={2:3,3:7})@10``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import ir_measures
+from ir_measures import Measure
+
+from assay.errors import AssayError
+
+DEFAULT_MEASURES: Final = ("nDCG@10", "RR@10", "R@100", "Judged@10")
+OFFERED: Final = (
+    "nDCG@5", "nDCG@10", "nDCG@20", "RR@10", "AP", "P@5", "P@10", "R@10", "R@100", "R@1000", "Success@1", "Success@5",
+    "Judged@5", "Judged@10", "Judged@20",
+)  # fmt: skip
+INCOMPLETE_OFFERED: Final = ("nDCG(judged_only=True)@10", "AP(judged_only=True)", "Bpref")
+EXPONENTIAL: Final = "nDCG(gains='exponential')@10"
+MEASURES: Final = ("nDCG", "RR", "AP", "P", "R", "Success", "Judged", "Rprec", "Bpref")
+WITH_LEVEL: Final = ("RR", "AP", "P", "R", "Success", "Rprec", "Bpref")  # those that ask from which grade on
+PARAMETERS: Final = {"cutoff": range(1, 100_001), "rel": range(1, 32_768)}
+GAINS: Final = range(32_768)  # trec_eval reserves memory by the largest one
+MAX_MEASURES: Final = 20
+
+Grades = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
+Rankings = Mapping[str, Sequence[str]]  # query id -> document ids, best first
+
+
+def measures_parse(names: Sequence[str], *, rel: int = 1, grades: Collection[int] = ()) -> list[Measure]:
+    """In the order given, each once. ``rel``, where it is not 1, is the level of those that ask for one and name none;
+    ``grades`` are those that ``gains='exponential'`` stands for.
+
+    Raises AssayError 422 for what ir-measures does not know, and for what it would hand to other programs.
+    """
+    if not 1 <= len(names) <= MAX_MEASURES:
+        raise _unknown(f"{len(names)} measures were asked for, between 1 and {MAX_MEASURES} are possible")
+    return list(dict.fromkeys(_measure(name, rel, grades) for name in names))
+
+
+def _measure(name: str, rel: int, grades: Collection[int]) -> Measure:
+    try:
+        measure = ir_measures.parse_measure(name)
+    except (NameError, ValueError, SyntaxError, TypeError) as error:
+        raise _unknown(f"'{name}' cannot be read ({error})") from error
+    if measure.NAME not in MEASURES:
+        raise _unknown(f"'{name}' is not computed here")
+    params = dict(measure.params)
+    if params.get("gains") == "exponential":
+        params["gains"] = _exponential(name, grades)
+    for parameter, value in params.items():
+        _check(name, measure, parameter, value)
+    if rel != 1 and measure.NAME in WITH_LEVEL:
+        params.setdefault("rel", rel)
+    # What says nothing has no place in a name: two names of one measure would be two measures.
+    silent = {"judged_only": False, "rel": 1, "gains": {}}
+    found = type(measure)(**{key: value for key, value in params.items() if silent.get(key) != value})
+    _validate(found, name)
+    return found
+
+
+def _check(name: str, measure: Measure, parameter: str, value: Any) -> None:
+    """The computation is C code that trusts its caller: a cut-off of 0 ends the process."""
+    if parameter in PARAMETERS:
+        if isinstance(value, bool) or not isinstance(value, int) or value not in PARAMETERS[parameter]:
+            least, most = PARAMETERS[parameter][0], PARAMETERS[parameter][-1]
+            raise _unknown(f"the {parameter} of '{name}' is {value}, it must be between {least} and {most:,}")
+    elif parameter == "judged_only" and measure.NAME not in ("Judged", "Bpref"):
+        if not isinstance(value, bool):
+            raise _unknown(f"judged_only of '{name}' is {value}, it must be True or False")
+    elif parameter == "gains" and measure.NAME == "nDCG":
+        whole = isinstance(value, dict) and all(type(one) is int for pair in value.items() for one in pair)
+        if not whole or not all(gain in GAINS for gain in value.values()):
+            raise _unknown(
+                f"the gains of '{name}' must say a whole number from 0 to {GAINS[-1]:,} for grades, as in "
+                "{1:1,2:3}, or 'exponential'"
+            )
+    else:
+        raise _unknown(f"'{name}' is not computed here")
+
+
+def _validate(measure: Measure, name: str) -> None:
+    try:
+        measure.validate_params()
+    except AssertionError as error:
+        raise _unknown(f"'{name}' cannot be read ({error})") from error
+
+
+def _exponential(name: str, grades: Collection[int]) -> dict[int, int]:
+    if any(2**grade - 1 not in GAINS for grade in grades if grade > 0):
+        raise _unknown(f"'{name}' is possible for grades up to 15, the highest here is {max(grades)}")
+    return {grade: 2**grade - 1 for grade in sorted(grades) if grade > 1}
+
+
+def _unknown(what: str) -> AssayError:
+    return AssayError(
+        "unknown_measure",
+        f"{what[0].upper()}{what[1:]}. Give {', '.join(MEASURES)} with a cut-off (@k) and rel, such as nDCG@10, "
+        "RR@10, P(rel=2)@5, nDCG(gains={1:1,2:3})@10.",
+        status=422,
+        param="measures",
+    )
+
+
+def is_condensed(measure: Measure) -> bool:
+    """Whether it looks at judged documents alone."""
+    return measure.NAME == "Bpref" or bool(measure.params.get("judged_only"))
+
+
+def cutoff_of(measure: Measure) -> int | None:
+    cutoff: int | None = measure.params.get("cutoff")
+    return cutoff
+
+
+def measure_values(measures: Iterable[Measure], grades: Grades, rankings: Rankings) -> dict[str, dict[str, float]]:
+    """Values of every query in ``grades`` by measure: measure -> query id -> value; no entry where there is none, which
+    Judged has for an empty list. A query without a ranking counts 0. ``grades`` hold no negative ones.
+
+    ``judged_only`` filters the ranks before anything is measured, so that every measure has it in the same way.
+    """
+    plain = [measure for measure in measures if not measure.params.get("judged_only")]
+    condensed = {_without(measure): str(measure) for measure in measures if measure.params.get("judged_only")}
+    values = _computed([measure for measure in plain if measure.NAME != "Judged"], grades, rankings)
+    values |= {
+        str(measure): judged_shares(cutoff_of(measure), grades, rankings)
+        for measure in plain
+        if measure.NAME == "Judged"
+    }
+    if condensed:
+        kept = {query: [one for one in ranking if one in grades.get(query, ())] for query, ranking in rankings.items()}
+        found = _computed(list(condensed), grades, kept)
+        values |= {name: found[str(measure)] for measure, name in condensed.items()}
+    return values
+
+
+def _without(measure: Measure) -> Measure:
+    return type(measure)(**{key: value for key, value in measure.params.items() if key != "judged_only"})
+
+
+def _computed(measures: list[Measure], grades: Grades, rankings: Rankings) -> dict[str, dict[str, float]]:
+    values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(grades, 0.0) for measure in measures}
+    if not measures or not grades:
+        return values
+    judged = {query: dict(own) for query, own in grades.items()}
+    run = {
+        query: {document: -float(rank) for rank, document in enumerate(ranking, start=1)}
+        for query, ranking in rankings.items()
+        if query in grades and ranking
+    }
+    for metric in ir_measures.iter_calc(measures, judged, run):
+        values[str(metric.measure)][metric.query_id] = metric.value
+    return values
+
+
+def judged_shares(cutoff: int | None, grades: Grades, rankings: Rankings) -> dict[str, float]:
+    """Judged@k: of the first ``cutoff`` documents, or all there are, the share that is judged; none for no document."""
+    shares = {}
+    for query, own in grades.items():
+        if top := rankings.get(query, ())[:cutoff]:
+            shares[query] = sum(document in own for document in top) / len(top)
+    return shares
