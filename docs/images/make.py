@@ -30,7 +30,18 @@ WIDTHS: Final = {"wide": 1280, "narrow": 390}
 THEMES: Final = ("light", "dark")
 TALLEST: Final = 2400  # pixels: the rest of a longer page looks like its beginning
 SHOWN_TALLEST: Final = 1100
-SHOWN: Final = ("comparison", "explanation", "import", "job", "model", "queue", "token-new", "try", "workers")
+SHOWN: Final = (
+    "comparison",
+    "evaluation",
+    "explanation",
+    "import",
+    "job",
+    "model",
+    "queue",
+    "token-new",
+    "try",
+    "workers",
+)
 BAD_FILE: Final = "key,headline,words\nd1,Ticks,Pull it straight out with tweezers.\nd2,Kettle\nd3,Descaling,\n"
 
 Open = Callable[[Page], None]
@@ -94,6 +105,12 @@ PAGES: Final[dict[str, Open]] = {
     "job": first_of("/jobs/"),
     "job-details": first_of("/jobs/", tab="details/"),
     "job-evaluation": first_of("/jobs/", tab="evaluation/"),
+    "evaluations": at("/evaluations/"),
+    "evaluation": first_of("/evaluations/"),
+    "evaluation-queries": first_of("/evaluations/", tab="queries/"),
+    "leaderboard": at("/evaluations/leaderboard/"),
+    "pools": at("/pools/"),
+    "pool-new": at("/pools/new/"),
     "explanation": explained,
     "comparisons": at("/comparisons/"),
     "comparison-new": at("/comparisons/new/"),
@@ -168,6 +185,11 @@ def prepare(page: Page) -> None:
         page.reload()
     for model in ("minilm", "minilm-late"):
         run_job(page, model)
+        page.get_by_role("link", name="Evaluation", exact=True).click()
+        page.get_by_label("Judgement set").select_option(index=1)
+        page.get_by_role("button", name="Measure").click()
+        expect(page.get_by_text("n = 12 of 12")).to_be_visible()
+        page.get_by_role("link", name="The ranking").click()
     page.get_by_role("link", name="Compare", exact=True).click()
     for box in page.get_by_role("checkbox").all()[:2]:
         box.check()

@@ -83,7 +83,13 @@ def worked(visit: Visit, stack: Stack, file_with: MakeFile) -> list[str]:
     job = checked(stack.client.post("/api/v1/jobs", json=body))["id"]
     wait_for(lambda: checked(stack.client.get(f"/api/v1/jobs/{job}"))["state"] == "completed", seconds=180, every=0.25)
     checked(stack.client.post("/rerank", json={"model": "minilm-late", "query": "tick", "documents": ["pull", "boil"]}))
+    made = {
+        "evaluations": {"job": job, "judgement_set": judgements},
+        "comparisons": {"stages": [{"job": job, "stage": 0}, {"job": job, "stage": 1}], "judgement_set": judgements},
+        "pools": {"stages": [{"job": job}], "k": 2, "name": f"pool {salt}"},
+    }
+    ids = {kind: checked(stack.client.post(f"/api/v1/{kind}", json=asked))["id"] for kind, asked in made.items()}
     return [
-        f"/jobs/{job}/", f"/jobs/{job}/evaluation/?judgement_set={judgements}", half_way, *uploaded.values(),
-        "/models/minilm-late/",
+        f"/jobs/{job}/", f"/jobs/{job}/evaluation/", half_way, *uploaded.values(), "/models/minilm-late/",
+        *(f"/{kind}/{pk}/" for kind, pk in ids.items()),
     ]  # fmt: skip
