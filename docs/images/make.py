@@ -31,6 +31,8 @@ THEMES: Final = ("light", "dark")
 TALLEST: Final = 2400  # pixels: the rest of a longer page looks like its beginning
 SHOWN_TALLEST: Final = 1100
 SHOWN: Final = (
+    "comparison", "evaluation", "explanation", "import", "job", "model", "queue", "token-new", "try", "workers",
+)  # fmt: skip
     "comparison",
     "evaluation",
     "explanation",

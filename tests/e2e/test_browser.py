@@ -61,7 +61,7 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     assert "query=1" in page.url
     job = urlsplit(page.url).path
 
-    page.get_by_role("link", name="Evaluation").click()
+    page.get_by_role("link", name="Evaluation", exact=True).click()
     choose(page, "Judgement set", f"{grades}, version 1")
     page.get_by_role("button", name="Measure").click()
     expect(page.get_by_text("n = 3 of 3")).to_be_visible()
