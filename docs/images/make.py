@@ -33,17 +33,6 @@ SHOWN_TALLEST: Final = 1100
 SHOWN: Final = (
     "comparison", "evaluation", "explanation", "import", "job", "model", "queue", "token-new", "try", "workers",
 )  # fmt: skip
-    "comparison",
-    "evaluation",
-    "explanation",
-    "import",
-    "job",
-    "model",
-    "queue",
-    "token-new",
-    "try",
-    "workers",
-)
 BAD_FILE: Final = "key,headline,words\nd1,Ticks,Pull it straight out with tweezers.\nd2,Kettle\nd3,Descaling,\n"
 
 Open = Callable[[Page], None]
