@@ -58,6 +58,7 @@ VERBS = {
     "example.saved": "saved the playground example {target}",
     "example.deleted": "deleted the playground example {target}",
     "evaluation.created": "measured {target}",
+    "evaluation.exported": "exported the evaluation {target}",
     "evaluation.deleted": "deleted the evaluation {target}",
     "comparison.created": "made comparison {target}",
     "comparison.changed": "changed comparison {target}",

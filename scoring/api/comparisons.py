@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -25,13 +24,13 @@ from assay.api.serializers import (
 )
 from assay.errors import AssayError
 from audit.services import audit_record
-from scoring.api.job_shapes import refusals
 from scoring.api.jobs import OneRenderer
 from scoring.api.openapi import BODY, LISTED, READ, operation
+from scoring.api.reports import REPORT_ANSWERS, REPORT_EXAMPLE, IntervalSerializer, ReportQuerySerializer
 from scoring.api.resources import ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
 from scoring.export.comparisons import comparison_report
-from scoring.export.reports import REPORTS, report_response
+from scoring.export.reports import report_response
 from scoring.filters import ComparisonFilter
 from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
@@ -86,10 +85,6 @@ class ComparisonChangeSerializer(StrictSerializer):
     baseline = StrictIntegerField(min_value=0, max_value=MOST - 1, help_text="Which stage goes first, from 0")
 
 
-class ReportQuerySerializer(StrictSerializer):
-    format = serializers.ChoiceField([(name, each.title) for name, each in REPORTS.items()])
-
-
 class ComparedStageSerializer(serializers.Serializer[Any]):
     job = serializers.UUIDField(source="stage.job_id")
     job_name = serializers.CharField(source="stage.job.name")
@@ -126,11 +121,6 @@ class SimilaritySerializer(serializers.Serializer[Any]):
     overlap = serializers.FloatField(allow_null=True, help_text="Share of the first ten that is in both")
     tau = serializers.FloatField(allow_null=True, help_text="Kendall's tau-b of the documents in both")
     tau_queries = serializers.IntegerField(help_text="Those with at least two documents in both")
-
-
-class IntervalSerializer(serializers.Serializer[Any]):
-    low = serializers.FloatField()
-    high = serializers.FloatField()
 
 
 class MeasureSerializer(serializers.Serializer[Any]):
@@ -260,12 +250,6 @@ DETAIL: Final[dict[str, Any]] = {
     "measures": [[_EXAMPLE], [{**_EXAMPLE, **_EXAMPLE_CHANGE}]],
     "versions": {"ir-measures": "0.4.3", "numpy": "2.5.1", "scipy": "1.17.1"},
 }
-REPORT_EXAMPLE: Final = OpenApiExample(
-    "Answer",
-    "# BM25 vs. minilm\nletter,ranking,job,query_id,measure,value\n",
-    response_only=True,
-    media_type="text/csv",
-)
 CREATE: Final[dict[str, Any]] = {
     "stages": [{"job": stage["job"], "stage": stage["stage"]} for stage in COMPARISON["stages"]],
     "pinned": True,
@@ -341,8 +325,7 @@ class ComparisonViewSet(ResourceViewSet):
         description="CSV with a row per query (`wide`) or per value (`long`), Markdown or LaTeX with the tests. Each "
         "begins with where its numbers come from.",
         parameters=[ReportQuerySerializer],
-        responses={(200, each.content_type.partition(";")[0]): OpenApiTypes.STR for each in REPORTS.values()}
-        | refusals(*READ, 404, 409, 422),
+        responses=REPORT_ANSWERS,
         examples=[REPORT_EXAMPLE],
     )
     @action(detail=True, content_negotiation_class=OneRenderer)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -16,9 +17,14 @@ from rest_framework.response import Response
 from assay.api.principal import Principal
 from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
 from assay.errors import AssayError
+from audit.services import audit_record
+from scoring.api.jobs import OneRenderer
 from scoring.api.openapi import BODY, LISTED, READ, operation
+from scoring.api.reports import REPORT_ANSWERS, REPORT_EXAMPLE, IntervalSerializer, ReportQuerySerializer
 from scoring.api.resources import PositionPagination, ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
+from scoring.export.evaluations import evaluation_report
+from scoring.export.reports import report_response
 from scoring.filters import EvaluationFilter
 from scoring.measures import DEFAULT_MEASURES, MAX_MEASURES
 from scoring.models import Evaluation, JudgementSet, Query, Stage
@@ -117,11 +123,6 @@ class LeaderboardQuerySerializer(StrictSerializer):
     judgement_set = StrictUUIDField(help_text="The id of one version")
     measure = TextField(default=DEFAULT_MEASURES[0], allow_blank=False, max_length=200, help_text="A complete name")
     baseline = StrictUUIDField(required=False, help_text="Id of an evaluation in it; absent: the oldest")
-
-
-class IntervalSerializer(serializers.Serializer[Any]):
-    low = serializers.FloatField()
-    high = serializers.FloatField()
 
 
 class LeaderboardRowSerializer(serializers.Serializer[Any]):
@@ -332,3 +333,17 @@ class EvaluationViewSet(ResourceViewSet):
         return self.get_paginated_response(
             [QueryValuesSerializer({"query_id": one.external_id, **asdict(found[one.position])}).data for one in page]
         )
+
+    @extend_schema(
+        summary="Download what was measured as a file",
+        description="CSV with a row per query (`wide`) or per value (`long`), Markdown or LaTeX. Each begins with "
+        "where its numbers come from.",
+        parameters=[ReportQuerySerializer],
+        responses=REPORT_ANSWERS,
+        examples=[REPORT_EXAMPLE],
+    )
+    @action(detail=True, content_negotiation_class=OneRenderer)
+    def export(self, request: Request, pk: str) -> StreamingHttpResponse:
+        evaluation, name = self.found(), query_of(request, ReportQuerySerializer)["format"]
+        audit_record(verb="evaluation.exported", principal=self.principal, target=evaluation, detail={"format": name})
+        return report_response(evaluation_report(evaluation, evaluation_arrays(evaluation)), name)

@@ -44,7 +44,8 @@ def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured)
         f"Comparison {comparison.pk}, made {comparison.created_at:%Y-%m-%d %H:%M} UTC",
         *(_stage_line(letter, stage) for letter, stage in zip(LETTERS, stages, strict=False)),
         f"Queries: {query_set.name} ({query_set.pk})",
-        f"Judgements: {judgements.name} ({judgements.pk})",
+        f"Judgements: {judgements.name} ({judgements.pk}), version {judgements.version}, relevant from grade "
+        f"{judgements.relevant_from}",
         f"n = {table.n} of {stages[0].job.query_count} queries for the primary "
         f"measure {table.measures[0]}, those that all rankings have a value for; other measures are exploratory",
         f"Test: {PairedTest(comparison.test).words}; correction: Holm over the rankings of one measure",

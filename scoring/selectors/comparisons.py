@@ -14,7 +14,7 @@ from assay.api.principal import Principal
 from scoring.models import ComparedStage, Comparison, JudgementSet, Query, Stage
 from scoring.selectors.comparison_measures import Measured
 from scoring.selectors.evaluation import EVALUATED
-from scoring.selectors.sets import set_versions
+from scoring.selectors.sets import newest_version
 from scoring.selectors.texts import texts_gone
 from scoring.states import StageState
 from scoring.statistics import paired_changes
@@ -46,10 +46,8 @@ def stages_compared(comparison: Comparison) -> list[Stage]:
 def judgements_newer(comparison: Comparison) -> JudgementSet | None:
     """The newest version of the judgements that the comparison was computed with, if that is another one."""
     pinned = comparison.judgement_set
-    if pinned is None:
-        return None
-    newest = next(iter(set_versions(pinned)), pinned)
-    return newest if isinstance(newest, JudgementSet) and newest.created_at > pinned.created_at else None
+    newest = pinned and newest_version(pinned)
+    return newest if newest != pinned else None
 
 
 def is_ranked(stage: Stage) -> bool:

@@ -18,7 +18,7 @@ from assay.api.principal import Principal
 from scoring.models import Evaluation, JudgementSet, Stage
 from scoring.selectors.comparisons import is_ranked
 from scoring.selectors.evaluation import StageMeasures
-from scoring.states import SetState
+from scoring.selectors.sets import newest_version
 
 COMPUTATION: Final = 1  # grows when the same rankings and judgements would give other numbers
 LIBRARIES: Final = ("assay", "ir-measures", "pytrec_eval-terrier")
@@ -113,12 +113,6 @@ class Stale:
 
     reason: str
     newer: JudgementSet | None
-
-
-def newest_version(judgements: JudgementSet) -> JudgementSet:
-    """The newest ready version of the same set."""
-    same = JudgementSet.objects.filter(team=judgements.team_id, root=judgements.root, state=SetState.READY)
-    return same.order_by("-version").first() or judgements
 
 
 def evaluation_stale(evaluation: Evaluation) -> Stale | None:

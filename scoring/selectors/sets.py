@@ -82,6 +82,12 @@ def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:
     return list(same.only("name", "created_at", "counts").order_by("-created_at")[:VERSIONS_SHOWN])
 
 
+def newest_version(judgements: JudgementSet) -> JudgementSet:
+    """The newest ready version of the same set."""
+    same = JudgementSet.objects.filter(team=judgements.team_id, root=judgements.root, state=SetState.READY)
+    return same.order_by("-version").first() or judgements
+
+
 def set_jobs(uploaded: UploadedSet) -> QuerySet[Job]:
     """Jobs that refer to the set: while there are any, it cannot be deleted."""
     name = job_field(type(uploaded))

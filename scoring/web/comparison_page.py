@@ -15,11 +15,7 @@ from django.urls import reverse
 from django.views.generic.base import View
 
 from accounts.scopes import Scope
-from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
-from audit.services import audit_record
-from scoring.export.comparisons import comparison_report
-from scoring.export.reports import REPORTS, report_response
 from scoring.models import Comparison, JudgementSet, Stage
 from scoring.selectors.comparability import Comparability, comparability, settings_of
 from scoring.selectors.comparison_measures import Measured
@@ -40,7 +36,7 @@ from scoring.statistics import PairedTest
 from scoring.web.comparison_figures import cell_rows
 from scoring.web.comparison_queries import query_rows, side_by_side
 from scoring.web.comparisons import comparison_or_404
-from scoring.web.exports import Choice
+from scoring.web.reports import report_choices
 
 QUERIES_PER_PAGE: Final = 50
 DISAGREEMENTS_SHOWN: Final = 10
@@ -269,37 +265,13 @@ class ComparisonNotesView(ComparisonView):
         return redirect("web:comparison_notes", pk=comparison.pk)
 
 
-class ComparisonExportView(ComparisonView):
-    """What was measured, as a file."""
-
-    def get(self, request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        comparison, name = comparison_or_404(self), request.GET.get("format", "")
-        if name not in REPORTS:
-            raise Http404
-        try:
-            report = comparison_report(comparison, comparison_measures(comparison=comparison))
-        except AssayError as refusal:
-            context = {"status": refusal.status, "message": refusal.message}
-            return render(request, "error.html", context, status=refusal.status)
-        audit_record(verb="comparison.exported", principal=self.principal, target=comparison, detail={"format": name})
-        return report_response(report, name)
-
-
-def _report_choices(page: ComparisonPage) -> list[Choice]:
-    url = reverse("web:comparison_export", args=[page.comparison.pk])
-    return [
-        Choice(f"{url}?format={name}", each.title, f"{each.about}, with their provenance", background=False)
-        for name, each in REPORTS.items()
-    ]
-
-
 def _measures(page: ComparisonPage) -> dict[str, Any]:
     table = page.measured.table if page.measured else None
     if table is None:
         return {}
     test = PairedTest(page.comparison.test)
     return {"table": table, "measures": cell_rows(table.by_measure), "test": test, "coverage": coverage_remarks(table),
-            "exports": _report_choices(page)}  # fmt: skip
+            "exports": report_choices("comparison", page.comparison.pk)}  # fmt: skip
 
 
 def _kinds(page: ComparisonPage) -> list[Kind]:

@@ -28,6 +28,7 @@ from scoring.selectors.texts import texts_shown
 from scoring.web.evaluations import evaluation_or_404
 from scoring.web.figures import histogram
 from scoring.web.measure_words import meaning, substituted
+from scoring.web.reports import report_choices
 
 TABS: Final = {"detail": "Summary", "queries": "Queries", "coverage": "Coverage", "stages": "Stages"}
 QUERIES_PER_PAGE: Final = 50
@@ -112,7 +113,8 @@ class EvaluationDetailView(EvaluationView):
     template_name = "evaluations/summary.html"
 
     def context(self, page: EvaluationPage) -> dict[str, Any]:
-        return {"slices": slices(page.evaluation, page.arrays)}
+        exports = report_choices("evaluation", page.evaluation.pk)
+        return {"slices": slices(page.evaluation, page.arrays), "exports": exports}
 
 
 class EvaluationCoverageView(EvaluationView):

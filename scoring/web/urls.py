@@ -27,6 +27,7 @@ from scoring.web import (
     playground,
     pools,
     queue,
+    reports,
     result_actions,
     score_requests,
     sets,
@@ -98,7 +99,7 @@ urlpatterns = [
     path(
         "comparisons/<uuid:pk>/settings/", comparison_page.ComparisonSettingsView.as_view(), name="comparison_settings"
     ),
-    path("comparisons/<uuid:pk>/export/", comparison_page.ComparisonExportView.as_view(), name="comparison_export"),
+    path("comparisons/<uuid:pk>/export/", reports.ComparisonReportView.as_view(), name="comparison_export"),
     path("comparisons/<uuid:pk>/notes/", comparison_page.ComparisonNotesView.as_view(), name="comparison_notes"),
     *(
         path(
@@ -121,6 +122,7 @@ urlpatterns = [
         "evaluations/<uuid:pk>/coverage/", evaluation_page.EvaluationCoverageView.as_view(), name="evaluation_coverage"
     ),
     path("evaluations/<uuid:pk>/stages/", evaluation_page.EvaluationStagesView.as_view(), name="evaluation_stages"),
+    path("evaluations/<uuid:pk>/export/", reports.EvaluationReportView.as_view(), name="evaluation_export"),
     path("evaluations/<uuid:pk>/delete/", evaluations.EvaluationDeleteView.as_view(), name="evaluation_delete"),
     path("try/", playground.TryView.as_view(), name="try"),
     path("try/column/", playground.TryColumnView.as_view(), name="try_column"),

@@ -112,7 +112,7 @@ def test_another_teams_rows_do_not_exist(ended: Job, upload: Upload, api: APICli
         if row is None:
             continue
         own, query = path.replace("{id}", str(row)), {"format": "csv"} if path.endswith("export") else None
-        if path.startswith("/api/v1/comparisons") and query:
+        if path.startswith(("/api/v1/comparisons", "/api/v1/evaluations")) and path.endswith("export"):
             query = {"format": "wide"}
         if path.endswith("evaluation"):
             query = {"judgement_set": rows["/api/v1/judgements"]}

@@ -9,7 +9,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from scoring.export.reports import REPORTS
-from scoring.models import ComparisonMeasures, Job, Worker
+from scoring.models import ComparisonMeasures, Job, JudgementSet, Worker
 from scoring.services.finalize import jobs_advance
 from tests.api.conftest import JUDGEMENTS, SubmitJob, Upload, run_chunks
 
@@ -92,12 +92,14 @@ def test_what_was_measured_is_taken_away(compare: Compare, api: APIClient, uploa
 
 
 def test_newer_judgements_make_a_new_comparison(compare: Compare, api: APIClient, upload: Upload) -> None:
-    judgements = upload("judgements", JUDGEMENTS, name="Grades")["id"]
+    judgements = upload("judgements", JUDGEMENTS)["id"]
     made = compare(judgement_set=judgements, name="Kept", primary_measure="AP", notes="seen").json()
     path = f"/api/v1/comparisons/{made['id']}"
     assert made["newer_judgement_set"] is None
     assert api.post(f"{path}/recompute").json()["error"]["code"] == "not_stale"
-    newer = upload("judgements", JUDGEMENTS + b"q1 0 d1 3\n", name="Grades")["id"]
+    newer = upload("judgements", JUDGEMENTS + b"q1 0 d1 3\n")["id"]
+    root = JudgementSet.objects.get(pk=judgements).root
+    JudgementSet.objects.filter(pk=newer).update(root=root, version=2)
     stale = api.get(path).json()
     assert stale == {**made, "newer_judgement_set": newer}
     anew = api.post(f"{path}/recompute")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from scoring.export.reports import REPORTS
 from scoring.models import Evaluation, Job, JudgementSet, Query, Worker
 from scoring.services.finalize import jobs_advance
 from scoring.states import JobState
@@ -74,6 +75,20 @@ def test_a_newer_version_of_the_judgements_makes_it_stale(api: APIClient, ended:
     stale = api.get(f"{PATH}/{body['id']}").json()
     assert stale["stale"] == {"reason": "Computed with version 1; version 2 exists.", "newer": str(newer.pk)}
     assert stale["measures"] == body["measures"]
+
+
+def test_an_evaluation_is_taken_away_with_its_provenance(api: APIClient, ended: Job, judgements: str) -> None:
+    body = made(api, ended, judgements, measures=["RR@10", "Judged@5"]).json()
+    path = f"{PATH}/{body['id']}/export"
+    for name in REPORTS:
+        text = api.get(path, {"format": name}).getvalue().decode()
+        for told in (body["id"], str(ended.pk), judgements, "version 1", "n = 2 of 2", "RR@10"):
+            assert told in text, (name, told)
+    rows = api.get(path, {"format": "wide"}).getvalue().decode().splitlines()
+    assert rows[-3] == '"query_id","A RR@10","A Judged@5"' and rows[-2].startswith('"q1",')
+    values = api.get(f"{PATH}/{body['id']}/queries").json()["results"][0]["values"]
+    assert [float(cell) for cell in rows[-2].split(",")[1:]] == [values["RR@10"], values["Judged@5"]]
+    assert "Superscript" not in api.get(path, {"format": "latex"}).getvalue().decode()  # nothing was tested
 
 
 def test_the_level_of_relevance_is_that_of_the_judgements(api: APIClient, ended: Job, judgements: str) -> None:

@@ -113,6 +113,7 @@ PRIVATE = ("api/v1/exports/",)
 SHORT = ("team", "member")  # numbers that a page may hold for other reasons
 QUERY = {
     "export": {"format": "csv"},
+    "report": {"format": "wide"},
     "evaluation": {"judgement_set": "judgement-sets"},
     "thresholds": {"judgement_set": "judgement-sets"},
 }
@@ -164,7 +165,7 @@ def owned(analyst: User, team: Team) -> Owned:
     model = factories.served_model(analyst, worker)
     job = factories.finished(analyst, model, worker, documents, queries)
     twice = [factories.finished(analyst, model, worker, documents, queries).last_stage, job.last_stage]
-    comparison = comparison_create(principal=principal_of_user(analyst), stages=twice)
+    comparison = comparison_create(principal=principal_of_user(analyst), stages=twice, judgement_set=judgements)
     measured = {"stage": job.last_stage, "judgement_set": judgements}
     evaluation, _ = evaluation_create(principal=principal_of_user(analyst), **measured)
     asked = Asked(principal=principal_of_user(analyst), endpoint="tests")
@@ -249,6 +250,12 @@ def addresses(route: Route, owned: Owned) -> Iterator[str]:
         yield path
 
 
+def last_word(path: str) -> str:
+    """For what an address has to be asked for: exports of comparisons and evaluations have formats of their own."""
+    words = path.strip("/").split("/")
+    return "report" if words[-1] == "export" and {"comparisons", "evaluations"} & set(words) else words[-1]
+
+
 def rows_now() -> list[Any]:
     """Everything that the teams have, and how much was ever done."""
     rows = [sorted(map(str, table._default_manager.values_list())) for table in TABLES]
@@ -264,10 +271,7 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
     for route in WITH_ID:
         private = route.pattern.startswith(PRIVATE)
         for path in addresses(route, owned):
-            query = {
-                name: str(owned.ids.get(value, value))
-                for name, value in QUERY.get(path.strip("/").split("/")[-1], {}).items()
-            }
+            query = {name: str(owned.ids.get(value, value)) for name, value in QUERY.get(last_word(path), {}).items()}
             for method in route.methods:
                 answer = getattr(foreign[route.is_api], method)(path, query)
                 assert answer.status_code == 404, (method, path, answer.status_code, answer.content[:300])
@@ -278,7 +282,8 @@ def test_every_route_finds_no_row_of_another_team(owned: Owned, stranger: User) 
                 assert answer.status_code < 300, (path, answer.status_code, answer.content[:300])
     assert tried >= 50
     after = rows_now()
-    exported = AuditEvent.objects.filter(verb="job.exported").count()  # by its own team, above
+    told = [f"{noun}.exported" for noun in ("job", "comparison", "evaluation")]
+    exported = AuditEvent.objects.filter(verb__in=told).count()  # by its own team, above
     assert [*after[:-1], after[-1] - exported] == before
 
 

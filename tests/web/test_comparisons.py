@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from scoring.models import Comparison, Job, StageMethod
+from scoring.models import Comparison, Job, JudgementSet, StageMethod
 from scoring.services.comparisons import comparison_create
 from scoring.services.jobs import job_delete
 from scoring.services.stage_plan import StagePlan
@@ -134,12 +134,14 @@ def test_settings_notes_pin_and_baseline(browser_client: Client, comparison: Com
 def test_newer_judgements_are_told_and_recomputed_on_a_click(
     browser_client: Client, analyst: User, comparison: Comparison
 ) -> None:
-    assert "a newer version" not in text_of(browser_client.get(page_of(comparison, "detail")))
+    assert "Recompute" not in text_of(browser_client.get(page_of(comparison, "detail")))
     newer = factories.imported(analyst, "judgements", "q1 0 d3 1\n", name="Grades", file_name="more.txt")
-    assert "a newer version" in text_of(browser_client.get(page_of(comparison, "detail")))
+    assert comparison.judgement_set is not None
+    JudgementSet.objects.filter(pk=newer.pk).update(root=comparison.judgement_set.root, version=2)
+    assert "Recompute with version 2" in text_of(browser_client.get(page_of(comparison, "detail")))
     anew = browser_client.post(page_of(comparison, "recompute"), follow=True)
     made = Comparison.objects.exclude(pk=comparison.pk).get()
-    assert made.judgement_set_id == newer.pk and "a newer version" not in text_of(anew)
+    assert made.judgement_set_id == newer.pk and "Recompute" not in text_of(anew)
     assert anew.redirect_chain[-1][0] == page_of(made, "detail")
     assert "nothing to do" in text_of(browser_client.post(page_of(made, "recompute"), follow=True))
 

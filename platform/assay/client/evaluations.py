@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from assay.client.flows import Flow, Pages, Request, Resource, S, given, listing, operation, resource_path
 from assay.client.shapes import Leaderboard, QueryValues, SavedEvaluation
@@ -25,6 +26,11 @@ class Evaluations(Resource[S]):
     @operation
     def get(self, evaluation_id: str) -> Flow[SavedEvaluation]:
         return self._ask("GET", resource_path("evaluations", evaluation_id))
+
+    @operation
+    def export(self, evaluation_id: str, target: Path | str | BinaryIO, *, format: str = "wide") -> Flow[None]:
+        """Write what was measured to a file: ``wide`` or ``long`` (CSV), ``markdown``, ``latex``."""
+        return self._download(resource_path("evaluations", evaluation_id, "export"), target, {"format": format})
 
     @operation
     def delete(self, evaluation_id: str) -> Flow[None]:
