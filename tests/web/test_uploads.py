@@ -77,7 +77,7 @@ def test_problems_are_shown_by_line_and_the_good_rows_kept(browser_client: Clien
     checked = browser_client.post(import_url(), {**mapping, "name": "x", "do": "check"}, headers={"HX-Request": "true"})
     page = text_of(checked)
     assert "<html" not in page
-    assert "line 3" in page and "has 1 columns, the header has 2" in page
+    assert "line 3" in page and "has 1 column, the header has 2" in page
     assert "line 4" in page and "repeats" in page
     assert "Keep the 2 good rows" in page and 'value="import"' not in page
 
