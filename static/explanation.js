@@ -25,7 +25,8 @@ function heat(card) {
   });
   card.querySelector(".tokens").addEventListener("keydown", (event) => {
     const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (event.key !== "0" && !move) return;
+    // Alt with an arrow is the browser's: a page back or forward.
+    if (event.altKey || event.ctrlKey || event.metaKey || (event.key !== "0" && !move)) return;
     const present = buttons.findIndex((button) => button.getAttribute("aria-pressed") === "true");
     const next = move ? buttons[(present + move + buttons.length) % buttons.length] : buttons.find(isAll);
     event.preventDefault();

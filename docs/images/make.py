@@ -1,8 +1,8 @@
 """Photograph every page: ``python docs/images/make.py [PART OF A NAME …]``.
 
-Starts the whole platform on servers of its own, does what a person does first (sample data, a job), and writes each
-page at two widths in both themes beside this file, as WebP. Says so where a page is wider than its window or the
-browser complains, and then ends with status 1.
+Starts the whole platform on servers of its own, does what a person does first (sample data, jobs, a comparison), and
+writes each page at two widths in both themes into ``var/images/``, as WebP; those that the documentation shows, beside
+this file. Says so where a page is wider than its window or the browser complains, and then ends with status 1.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
+ALL: Final = ROOT / "var" / "images"
 PORT: Final = 8931
 WIDTHS: Final = {"wide": 1280, "narrow": 390}
 THEMES: Final = ("light", "dark")
 TALLEST: Final = 2400  # pixels: the rest of a longer page looks like its beginning
+SHOWN_TALLEST: Final = 1100
+SHOWN: Final = (
+    "comparison", "evaluation", "explanation", "import", "job", "model", "queue", "token-new", "try", "workers",
+)  # fmt: skip
 BAD_FILE: Final = "key,headline,words\nd1,Ticks,Pull it straight out with tweezers.\nd2,Kettle\nd3,Descaling,\n"
 
 Open = Callable[[Page], None]
@@ -60,6 +65,12 @@ def import_of_a_bad_file(page: Page) -> None:
     expect(page.get_by_text("has 2 columns, the header has 3")).to_be_visible()
 
 
+def explained(page: Page) -> None:
+    first_of("/jobs/")(page)
+    page.get_by_role("link", name="Why this rank").first.click()
+    expect(page.get_by_text("This is the stored score")).to_be_visible()
+
+
 def answered(page: Page) -> None:
     page.goto("/try/?example")
     for name in ("minilm —", "minilm-late —"):
@@ -85,6 +96,13 @@ PAGES: Final[dict[str, Open]] = {
     "job": first_of("/jobs/"),
     "job-details": first_of("/jobs/", tab="details/"),
     "job-evaluation": first_of("/jobs/", tab="evaluation/"),
+    "evaluations": at("/evaluations/"),
+    "evaluation": first_of("/evaluations/"),
+    "evaluation-queries": first_of("/evaluations/", tab="queries/"),
+    "leaderboard": at("/evaluations/leaderboard/"),
+    "pools": at("/pools/"),
+    "pool-new": at("/pools/new/"),
+    "explanation": explained,
     "comparisons": at("/comparisons/"),
     "comparison-new": at("/comparisons/new/"),
     "comparison": first_of("/comparisons/"),
@@ -107,6 +125,16 @@ PAGES: Final[dict[str, Open]] = {
     "model": at("/models/minilm-late/"),
     "workers": at("/workers/"),
     "worker": first_of("/workers/", "main a[href^='/workers/']"),
+    "model-new": at("/models/new/"),
+    "queue": at("/queue/"),
+    "usage": at("/usage/"),
+    "tokens": at("/tokens/"),
+    "token-new": at("/tokens/new/"),
+    "webhooks": at("/webhooks/"),
+    "webhook-new": at("/webhooks/new/"),
+    "people": at("/people/"),
+    "audit": at("/audit/"),
+    "settings": at("/settings/"),
     "components": at("/components/"),
 }
 
@@ -148,6 +176,11 @@ def prepare(page: Page) -> None:
         page.reload()
     for model in ("minilm", "minilm-late"):
         run_job(page, model)
+        page.get_by_role("link", name="Evaluation", exact=True).click()
+        page.get_by_label("Judgement set").select_option(index=1)
+        page.get_by_role("button", name="Measure").click()
+        expect(page.get_by_text("n = 12 of 12")).to_be_visible()
+        page.get_by_role("link", name="The ranking").click()
     page.get_by_role("link", name="Compare", exact=True).click()
     for box in page.get_by_role("checkbox").all()[:2]:
         box.check()
@@ -172,17 +205,33 @@ def photograph(page: Page, name: str, show: Open, complaints: list[str]) -> None
         over = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         if over > 0:
             complaints.append(f"{name} is {over} pixels wider than a window of {width}")
-        height = min(int(page.evaluate("document.documentElement.scrollHeight")), TALLEST)
-        page.set_viewport_size({"width": width, "height": height})
+        height = int(page.evaluate("document.documentElement.scrollHeight"))
+        page.set_viewport_size({"width": width, "height": min(height, TALLEST)})
         for theme in THEMES:
             page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            taken = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 70})
-            (HERE / f"{name}-{size}-{theme}.webp").write_bytes(base64.b64decode(taken["data"]))
+            (ALL / f"{name}-{size}-{theme}.webp").write_bytes(taken(page))
+        if name in SHOWN and size == "wide":
+            page.emulate_media(color_scheme="light")
+            page.set_viewport_size({"width": width, "height": min(height, SHOWN_TALLEST)})
+            (HERE / f"{name}.webp").write_bytes(taken(page))
+
+
+def taken(page: Page) -> bytes:
+    """What the window shows, as WebP, which Playwright itself cannot write."""
+    found = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 70})
+    return base64.b64decode(found["data"])
+
+
+def note(page: Page, said: ConsoleMessage, complaints: list[str]) -> None:
+    # htmx writes in red what a page called off itself: the playground does while one chooses.
+    if said.type == "error" and not said.text.startswith("htmx:"):
+        complaints.append(f"{page.url}: {said.text}")
 
 
 def main(wanted: list[str]) -> int:
     chosen = {name: show for name, show in PAGES.items() if not wanted or any(part in name for part in wanted)}
     complaints: list[str] = []
+    ALL.mkdir(parents=True, exist_ok=True)
     with platform() as login, sync_playwright() as playwright:
         browser: Browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-quic"]
@@ -191,16 +240,17 @@ def main(wanted: list[str]) -> int:
         page = context.new_page()
         page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
-        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if said.type == "error" else None)
         page.goto(login)
         photograph(page, "home-empty", at("/"), complaints)
         prepare(page)
+        page.on("console", lambda said: note(page, said, complaints))
         for name, show in chosen.items():
             try:
                 photograph(page, name, show, complaints)
             except (AssertionError, PlaywrightError) as error:
                 complaints.append(f"{name}: {error}")
         browser.close()
+    print("\n".join(complaints))  # noqa: T201
     return 1 if complaints else 0
 
 

@@ -84,7 +84,9 @@ def _delimited(text: io.TextIOWrapper, file_format: Format) -> Iterator[Row]:
             values: dict[str, Any] = dict(zip(header, cells, strict=False))
             if len(cells) != len(header):
                 values = dict.fromkeys(header, "") | values
-                yield Row(line, values, f"has {len(cells)} columns, the header has {len(header)}")
+                yield Row(
+                    line, values, f"has {len(cells)} column{'s' * (len(cells) != 1)}, the header has {len(header)}"
+                )
             else:
                 yield Row(line, values, values_problem(values))
     except csv.Error as error:

@@ -67,8 +67,8 @@ def _with_words(rows: QuerySet[Any], search: str) -> QuerySet[Any]:
     asked = SearchQuery(" & ".join(f"'{word}':*" for word in words), search_type="raw", config="simple")
     looked_into = document_words() if rows.model is Document else query_words()
     found = rows.model._default_manager.annotate(words=looked_into).filter(words=asked)
-    # By keys, so that each half uses its own index.
-    return rows.filter(Q(pk__in=named.order_by().values("pk")) | Q(pk__in=found.values("pk")))
+    # By the keys of both halves together: each uses its own index, and few keys are looked up instead of all rows read.
+    return rows.filter(pk__in=named.order_by().values("pk").union(found.order_by().values("pk")))
 
 
 def set_versions(uploaded: UploadedSet) -> list[UploadedSet]:

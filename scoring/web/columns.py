@@ -14,11 +14,9 @@ from django_tables2 import SingleTableMixin, Table
 from assay.web.mixins import PrincipalMixin
 from scoring.selectors.table_choices import table_choice_of
 from scoring.services.table_choices import table_choice_forget, table_choice_keep
-from scoring.web.paging import TablePaginator
 from scoring.web.tables import TABLES
 
 PARAMETER = "columns"
-ROWS_PER_PAGE = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,6 @@ class ColumnsMixin(SingleTableMixin):
 
     request: HttpRequest
     table_name: ClassVar[str]
-    # Only the table makes pages: the list below it would count once more.
-    table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": ROWS_PER_PAGE}
-
-    def get_paginate_by(self, table_data: Any) -> None:
-        return None
 
     def hidden_columns(self) -> tuple[str, ...]:
         """Columns of the table that this list has no use for."""

@@ -44,7 +44,7 @@ ENTRIES: Final = {
     "Work": (
         Entry("home", "Home", "home", "web:home", "g h"),
         Entry("jobs", "Jobs", "jobs", "web:job_list", "g j", Scope.JOBS),
-        Entry("evaluations", "Evaluations", "check", "web:evaluation_list", "g e", Scope.JOBS),
+        Entry("evaluations", "Evaluations", "evaluations", "web:evaluation_list", "g e", Scope.JOBS),
         Entry("comparisons", "Comparisons", "compare", "web:comparison_list", "g c", Scope.JOBS),
         Entry("pools", "Judging", "check", "web:pool_list", "g p", Scope.JOBS),
         Entry("try", "Try it", "try", "web:try", "g t", Scope.SCORE),

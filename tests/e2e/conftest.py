@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.stack import ADMIN_PASSWORD, Stack
 
@@ -20,6 +21,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+MakeFile = Callable[[str, str], Path]
 
 
 @dataclass
@@ -37,6 +40,25 @@ class Visit:
     def note(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.complaints.append(message.text)
+
+    def look_at(self, kind: str, path: Path) -> None:
+        """The first step of an upload; the second is open then."""
+        self.open(f"/{kind}/upload/")
+        self.page.get_by_label("Choose a file, or drop it here").set_input_files(path)
+        self.page.get_by_role("button", name="Look at the file").click()
+        expect(self.page.get_by_role("heading", name="First rows")).to_be_visible()
+
+    def upload(self, kind: str, path: Path, button: str, columns: dict[str, str] | None = None) -> str:
+        """All three steps; returns the name under which the set is stored, which no earlier run used."""
+        page, name = self.page, f"{path.stem} {uuid.uuid4().hex[:8]}"
+        self.look_at(kind, path)
+        for role, column in (columns or {}).items():
+            page.get_by_label(role).select_option(column)
+            expect(page.locator("thead .chip", has_text=role)).to_be_visible()
+        page.get_by_label("Name of the").fill(name)
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+        return name
 
     def sideways(self) -> int:
         """Pixels by which the page is wider than the window."""
@@ -59,17 +81,23 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, stack: Stack) -> Visit:
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(30_000)
+    page = logged_in(browser, stack.base_url, "admin", ADMIN_PASSWORD)
     visit = Visit(page, stack.base_url)
     page.on("console", visit.note)
     page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-    visit.open("/accounts/login/")
-    page.get_by_label("Username").fill("admin")
-    page.get_by_label("Password").fill(ADMIN_PASSWORD)
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url(f"{stack.base_url}/")
     return visit
+
+
+def logged_in(browser: Browser, base_url: str, name: str, password: str, *, scripts: bool = True) -> Page:
+    """The first page, as this person sees it."""
+    page = browser.new_page(base_url=base_url, viewport={"width": 1280, "height": 900}, java_script_enabled=scripts)
+    page.set_default_timeout(30_000)
+    page.goto("/accounts/login/")
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"{base_url}/")
+    return page
 
 
 @pytest.fixture(scope="session")
@@ -79,7 +107,7 @@ def served(stack: Stack) -> None:
 
 
 @pytest.fixture
-def file_with(tmp_path: Path) -> Callable[[str, str], Path]:
+def file_with(tmp_path: Path) -> MakeFile:
     def make(name: str, content: str) -> Path:
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import re
 import uuid
-from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import Visit
+from tests.e2e.conftest import MakeFile, Visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.usefixtures("served")]
 
-MakeFile = Callable[[str, str], Path]
 DOCUMENTS = """key,headline,words
 d1,Ticks,"Grip the tick with tweezers close to the skin and pull it straight out."
 d2,Kettle,"Fill the kettle with water and citric acid to dissolve the limescale."
@@ -26,22 +25,6 @@ QUERIES = "id\ttext\nq1\tHow do I remove a tick from my leg?\nq2\tHow do I desca
 JUDGEMENTS = "q1 0 d1 2\nq1 0 d4 0\nq2 0 d2 2\n"
 
 
-def upload(visit: Visit, kind: str, path: Path, button: str, columns: dict[str, str] | None = None) -> str:
-    """Three steps; returns the name under which the set is stored, which no earlier run used."""
-    page, name = visit.page, f"{path.stem} {uuid.uuid4().hex[:8]}"
-    visit.open(f"/{kind}/upload/")
-    page.get_by_label("Choose a file, or drop it here").set_input_files(path)
-    page.get_by_role("button", name="Look at the file").click()
-    expect(page.get_by_role("heading", name="First rows")).to_be_visible()
-    for role, column in (columns or {}).items():
-        page.get_by_label(role).select_option(column)
-        expect(page.locator("thead .chip", has_text=role)).to_be_visible()
-    page.get_by_label("Name of the").fill(name)
-    page.get_by_role("button", name=button).click()
-    expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
-    return name
-
-
 def choose(page: Page, label: str, name: str) -> None:
     value = page.get_by_label(label).locator("option", has_text=name).get_attribute("value")
     page.get_by_label(label).select_option(value)
@@ -49,16 +32,15 @@ def choose(page: Page, label: str, name: str) -> None:
 
 def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_with: MakeFile) -> None:
     page, salt = visit.page, uuid.uuid4().hex
-    documents = upload(
-        visit,
+    documents = visit.upload(
         "document-sets",
         file_with("advice.csv", f"{DOCUMENTS}d5,Salt,{salt}\n"),
         "Keep the 4 good rows",
         {"Id": "key", "Text": "words", "Title": "headline"},
     )
     expect(page.get_by_text("has 2 columns, the header has 3")).to_be_visible()
-    queries = upload(visit, "query-sets", file_with("questions.tsv", f"{QUERIES}q3\t{salt}\n"), "Import 3 queries")
-    upload(visit, "judgement-sets", file_with("grades.txt", f"{JUDGEMENTS}q3 0 {salt} 0\n"), "Import 4 judgements")
+    queries = visit.upload("query-sets", file_with("questions.tsv", f"{QUERIES}q3\t{salt}\n"), "Import 3 queries")
+    visit.upload("judgement-sets", file_with("grades.txt", f"{JUDGEMENTS}q3 0 {salt} 0\n"), "Import 4 judgements")
     grades = page.get_by_role("heading", level=1).inner_text()
 
     visit.open("/jobs/new/")
@@ -77,8 +59,9 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     expect(page.locator(".query-text")).to_have_text("How do I descale a kettle?")
     expect(page.locator(".hit").first).to_contain_text("Kettle")
     assert "query=1" in page.url
+    job = urlsplit(page.url).path
 
-    page.get_by_role("link", name="Evaluation").click()
+    page.get_by_role("link", name="Evaluation", exact=True).click()
     choose(page, "Judgement set", f"{grades}, version 1")
     page.get_by_role("button", name="Measure").click()
     expect(page.get_by_text("n = 3 of 3")).to_be_visible()
@@ -88,6 +71,22 @@ def test_from_a_file_with_a_bad_row_to_an_exported_ranking(visit: Visit, file_wi
     expect(page.get_by_text("rank 1").first).to_be_visible()
     page.get_by_role("link", name="The ranking").click()
 
+    page.get_by_role("link", name="Results").click()
+    page.get_by_role("link", name="Why this rank").first.click()
+    expect(page.get_by_text("This is the stored score")).to_be_visible(timeout=60_000)
+    expect(page.locator(".heat-text .counted").first).to_be_visible()
+
+    visit.open(job)
+    page.get_by_role("link", name="New job on these sets").click()
+    page.get_by_role("radio", name=re.compile("^minilm bi")).check()
+    page.get_by_role("button", name="Start the job").click()
+    expect(page.locator(".hit").first).to_be_visible(timeout=120_000)
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.get_by_role("checkbox", name=re.compile("^minilm-late")).check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="How alike the rankings are")).to_be_visible()
+
+    visit.open(job)
     with page.expect_download() as download:
         page.locator("summary", has_text="Export").click()
         page.get_by_role("link", name="CSV").click()

@@ -51,7 +51,7 @@ def nobody_works(stack: Stack) -> Iterator[None]:
             checked(stack.client.post(f"{path}/resume", json={"reason": "the test is over"}))
 
 
-def _submitted(stack: Stack, sets: tuple[str, str]) -> str:
+def submitted(stack: Stack, sets: tuple[str, str]) -> str:
     """The id of a job over the sets of these names."""
     found = [
         checked(stack.client.get(f"/api/v1/{kind}", params={"name": name}))["results"][0]["id"]
@@ -106,7 +106,7 @@ def test_a_cascade_is_put_together_and_its_stages_are_looked_through(visit: Visi
 @pytest.mark.usefixtures("nobody_works")
 def test_a_job_is_paused_resumed_cancelled_and_retried(visit: Visit, stack: Stack, sets: tuple[str, str]) -> None:
     page = visit.page
-    job = _submitted(stack, sets)
+    job = submitted(stack, sets)
     visit.open(f"/jobs/{job}/")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("status")).to_contain_text("is paused")
