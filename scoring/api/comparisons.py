@@ -111,9 +111,7 @@ class ComparisonSerializer(serializers.Serializer[Any]):
 
 
 class RemarkSerializer(serializers.Serializer[Any]):
-    tone = serializers.CharField(
-        help_text="warn: to be kept in mind; bad: not compared, or says nothing"
-    )
+    tone = serializers.CharField(help_text="warn: to be kept in mind; bad: not compared, or says nothing")
     text = serializers.CharField()
 
 
