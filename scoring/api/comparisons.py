@@ -106,9 +106,7 @@ class ComparisonSerializer(serializers.Serializer[Any]):
 
 
 class RemarkSerializer(serializers.Serializer[Any]):
-    tone = serializers.CharField(
-        help_text="warn: to be kept in mind; bad: ranks are not compared, or a model judged itself"
-    )
+    tone = serializers.CharField(help_text="warn: to be kept in mind; bad: not compared, or says nothing")
     text = serializers.CharField()
 
 

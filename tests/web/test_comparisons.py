@@ -9,7 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from scoring.models import Comparison, Job, JudgementSet, StageMethod
+from scoring.ingest.items import ImportChecks
+from scoring.models import Comparison, Job, StageMethod
 from scoring.services.comparisons import comparison_create
 from scoring.services.jobs import job_delete
 from scoring.services.stage_plan import StagePlan
@@ -135,9 +136,10 @@ def test_newer_judgements_are_told_and_recomputed_on_a_click(
     browser_client: Client, analyst: User, comparison: Comparison
 ) -> None:
     assert "Recompute" not in text_of(browser_client.get(page_of(comparison, "detail")))
-    newer = factories.imported(analyst, "judgements", "q1 0 d3 1\n", name="Grades", file_name="more.txt")
-    assert comparison.judgement_set is not None
-    JudgementSet.objects.filter(pk=newer.pk).update(root=comparison.judgement_set.root, version=2)
+    newer = factories.imported(
+        analyst, "judgements", "q1 0 d3 1\n", name="Grades", file_name="more.txt",
+        checks=ImportChecks(base=comparison.judgement_set),
+    )  # fmt: skip
     assert "Recompute with version 2" in text_of(browser_client.get(page_of(comparison, "detail")))
     anew = browser_client.post(page_of(comparison, "recompute"), follow=True)
     made = Comparison.objects.exclude(pk=comparison.pk).get()
