@@ -118,7 +118,7 @@ def test_explain(assay: Assay, model: str, job: dict[str, Any]) -> None:
 
 def test_export(assay: Assay, job: dict[str, Any], home: Path) -> None:
     file = home / "documents.jsonl"
-    made = assay("export", "documents", "--set", f"set={job['document_set']}", "-o", file, "--json").json
+    made = assay("export", "documents", "--set", f"set={job['document_set']['id']}", "-o", file, "--json").json
     assert made["format"] == "jsonl" and made["rows"] == len(file.read_text().splitlines()) > 10
     refused = assay("export", "nothing")
     assert refused.code == 3 and "documents" in refused.err  # names the tables
