@@ -6,6 +6,7 @@ A name says everything, as ir-measures writes it: ``nDCG@10``, ``P(rel=2)@5``, `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ WITH_LEVEL: Final = ("RR", "AP", "P", "R", "Success", "Rprec", "Bpref")  # those
 PARAMETERS: Final = {"cutoff": range(1, 100_001), "rel": range(1, 32_768)}
 GAINS: Final = range(32_768)  # trec_eval reserves memory by the largest one
 MAX_MEASURES: Final = 20
+BETWEEN: Final = re.compile(r",(?![^({]*[)}])")  # names in a list; commas within brackets belong to a name
 
 Grades = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 Rankings = Mapping[str, Sequence[str]]  # query id -> document ids, best first
@@ -40,6 +42,11 @@ def measures_parse(names: Sequence[str], *, rel: int = 1, grades: Collection[int
     if not 1 <= len(names) <= MAX_MEASURES:
         raise _unknown(f"{len(names)} measures were asked for, between 1 and {MAX_MEASURES} are possible")
     return list(dict.fromkeys(_measure(name, rel, grades) for name in names))
+
+
+def measures_split(text: str) -> list[str]:
+    """The names in a text that has commas between them."""
+    return [name.strip() for name in BETWEEN.split(text)]
 
 
 def _measure(name: str, rel: int, grades: Collection[int]) -> Measure:
@@ -91,6 +98,8 @@ def _validate(measure: Measure, name: str) -> None:
 
 
 def _exponential(name: str, grades: Collection[int]) -> dict[int, int]:
+    if not grades:
+        raise _unknown(f"'{name}' is possible only where there are judgements, whose grades it stands for")
     if any(2**grade - 1 not in GAINS for grade in grades if grade > 0):
         raise _unknown(f"'{name}' is possible for grades up to 15, the highest here is {max(grades)}")
     return {grade: 2**grade - 1 for grade in sorted(grades) if grade > 1}

@@ -111,7 +111,9 @@ class ComparisonSerializer(serializers.Serializer[Any]):
 
 
 class RemarkSerializer(serializers.Serializer[Any]):
-    tone = serializers.CharField(help_text="warn: to be kept in mind; bad: ranks are not compared")
+    tone = serializers.CharField(
+        help_text="warn: to be kept in mind; bad: ranks are not compared, or a model judged itself"
+    )
     text = serializers.CharField()
 
 
@@ -169,7 +171,7 @@ class ComparisonDetailSerializer(ComparisonSerializer):
 def _detail(comparison: Comparison) -> dict[str, Any]:
     stages, measured = stages_compared(comparison), comparison_measures(comparison=comparison)
     table, newer = measured.table if measured else None, judgements_newer(comparison)
-    remarks = [asdict(remark) for remark in comparability(stages).remarks]
+    remarks = [asdict(remark) for remark in comparability(stages, comparison.judgement_set).remarks]
     found = {
         "depth": measured and measured.depth,
         "remarks": [*remarks, *({"tone": "warn", "text": text} for text in (coverage_remarks(table) if table else ()))],

@@ -86,6 +86,7 @@ class EvaluationSerializer(serializers.Serializer[Any]):
         help_text="Judged queries without a relevant document: counted 0, or left out if only_relevant"
     )
     incomplete = serializers.BooleanField(help_text="Not every pair was scored: the means are partial")
+    judged_by_itself = serializers.BooleanField(help_text="Grades that the model itself gave are among the judgements")
     created_at = serializers.DateTimeField()
 
 
@@ -210,6 +211,7 @@ EVALUATION: Final[dict[str, Any]] = {
     "without_results": 1,
     "without_relevant": 0,
     "incomplete": False,
+    "judged_by_itself": False,
     "created_at": "2026-11-29T20:00:00Z",
 }
 DETAIL: Final[dict[str, Any]] = {

@@ -24,6 +24,7 @@ from scoring.api.synchronous import validated
 from scoring.export.formats import FORMATS, file_name, table_parts
 from scoring.export.results import stage_table
 from scoring.filters import JobFilter
+from scoring.measures import measures_split
 from scoring.models import DocumentSet, Job, JudgementSet, QuerySet
 from scoring.models.base import UploadedSet
 from scoring.selectors.evaluation import DEFAULT_MEASURES, stage_evaluate
@@ -155,7 +156,7 @@ class JobViewSet(JobControlViewSet):
     @action(detail=True)
     def evaluation(self, request: Request, pk: str) -> Response:
         job, query = self.found(), query_of(request, shapes.EvaluationQuerySerializer)
-        measures = [name.strip() for name in query["measures"].split(",")] if "measures" in query else DEFAULT_MEASURES
+        measures = measures_split(query["measures"]) if "measures" in query else DEFAULT_MEASURES
         evaluation = stage_evaluate(
             job_stage(job, query.get("stage")), self._set(JudgementSet, query, "judgement_set"), measures=measures
         )

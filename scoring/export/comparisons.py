@@ -39,7 +39,7 @@ def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured)
     table, judgements, query_set = measured.table, comparison.judgement_set, stages[0].job.query_set
     assert table is not None and judgements is not None
     libraries = ", ".join(f"{name} {number}" for name, number in {"assay": version("assay"), **table.versions}.items())
-    compared = comparability(stages)
+    compared = comparability(stages, comparison.judgement_set)
     return [
         f"Comparison {comparison.pk}, made {comparison.created_at:%Y-%m-%d %H:%M} UTC",
         *(_stage_line(letter, stage) for letter, stage in zip(LETTERS, stages, strict=False)),

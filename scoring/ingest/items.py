@@ -62,6 +62,8 @@ class ImportReport:
     conflicts: int = 0  # pairs with several grades
     grades: Counter[int] = field(default_factory=Counter)
     best: dict[str, int] = field(default_factory=dict)  # grade by query
+    disordered: set[str] = field(default_factory=set)  # queries of a run whose scores do not fall with the ranks
+    _last: tuple[Any, ...] = ()
 
     def keep(self, kind: ImportKind, item: Item) -> None:
         self.kept += 1
@@ -72,6 +74,15 @@ class ImportReport:
             query_id, grade = item.values[0], item.values[2]
             self.grades[grade] += 1
             self.best[query_id] = max(grade, self.best.get(query_id, grade))
+        if kind.ranks:
+            self._compare(item.values)
+
+    def _compare(self, values: tuple[Any, ...]) -> None:
+        """With the row before, if it is of the same query and both have a rank and a score."""
+        (query_id, _, rank, score), last, self._last = values, self._last, values
+        if last and last[0] == query_id and None not in (rank, score, last[2], last[3]):
+            contrary = (rank - last[2]) * (score - last[3]) > 0
+            self.disordered |= {query_id} if contrary else set()
 
     @property
     def irrelevant(self) -> list[str]:

@@ -51,6 +51,11 @@ class ImportKind:
         return self.item_model is Judgement
 
     @property
+    def ranks(self) -> bool:
+        """Whether rows are places in rankings, which a rank and a score may order differently."""
+        return self.item_model is RunEntry
+
+    @property
     def names_pairs(self) -> bool:
         """Whether rows name a query and a document, first of all, by the ids of other files."""
         return self.columns[:2] == ("query_id", "document_id")

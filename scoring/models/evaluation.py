@@ -36,5 +36,11 @@ class Evaluation(OwnedModel):
         ordering = ("-created_at",)
         indexes = (models.Index(fields=("team", "-created_at"), name="evaluation_team_recent"),)
 
+    @property
+    def judged_by_itself(self) -> bool:
+        """Whether grades that the measured model gave are among the judgements."""
+        judges = self.pinned["judgement_set"].get("models", ())
+        return self.stage.model is not None and self.stage.model.name in judges
+
     def __str__(self) -> str:
         return f"{self.stage} against {self.pinned['judgement_set']['name']}"

@@ -16,7 +16,7 @@ from django.db.models import QuerySet as Rows
 
 from scoring.agreement import JudgesAgreement, Ratings, SetAgreement, judges_agreement, set_agreement, spreads
 from scoring.judging import grade_combined
-from scoring.models import Judge, JudgementSet, JudgingRule, Pool, PoolPair, Verdict, VerdictSource
+from scoring.models import Judge, JudgingRule, Pool, PoolPair, Verdict, VerdictSource
 
 INDEPENDENT: Final = (VerdictSource.BLIND, VerdictSource.IMPORTED)
 SERIOUS: Final = 2  # grades apart
@@ -175,9 +175,3 @@ def _conflict(pair: PoolPair, verdicts: Sequence[Verdict]) -> Conflict:
     ruling = next((one for one in verdicts if one.source == VerdictSource.ADJUDICATED), None)
     own = [one.grade for one in verdicts if one.source in INDEPENDENT and one.grade is not None]
     return Conflict(pair, [one for one in verdicts if one is not ruling], max(own) - min(own) if own else 0, ruling)
-
-
-def judged_by(judgement_set: JudgementSet) -> list[str]:
-    """Names of the models whose verdicts are in this version, or in one that it was made of: a model must not be
-    measured by them without saying so."""
-    return judgement_set.judging_models

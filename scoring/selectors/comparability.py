@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scoring.models import Stage, StageMethod
+from scoring.models import JudgementSet, Stage, StageMethod
 
 NOTHING: Final = "—"
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """``tone`` warn: to be kept in mind; bad: something cannot be compared."""
+    """``tone`` warn: to be kept in mind; bad: something is not compared, or says nothing."""
 
     tone: str
     text: str
@@ -29,8 +29,8 @@ class Comparability:
     remarks: list[Remark]
 
 
-def comparability(stages: Sequence[Stage]) -> Comparability:
-    """Of stages over one query set."""
+def comparability(stages: Sequence[Stage], judgements: JudgementSet | None = None) -> Comparability:
+    """Of stages over one query set, measured against ``judgements`` if any are given."""
     remarks = []
     documents = {stage.job.document_set_id: stage.job.document_set for stage in stages}
     if len(documents) > 1:
@@ -54,6 +54,10 @@ def comparability(stages: Sequence[Stage]) -> Comparability:
     if partial:
         counts = ", ".join(f"{stage.statistics['not_scored']:,} of {stage} ({stage.job.name})" for stage in partial)
         remarks.append(Remark("warn", f"Pairs that were not scored: {counts}. What is compared is a part."))
+    judges = judgements.judging_models if judgements else ()
+    if own := [str(stage) for stage in stages if stage.model and stage.model.name in judges]:
+        text = f"Measured by judgements that it gave itself: {', '.join(dict.fromkeys(own))}."
+        remarks.append(Remark("bad", text))
     return Comparability(depth, len(documents) == 1, remarks)
 
 

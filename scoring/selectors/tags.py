@@ -1,22 +1,10 @@
-"""The tags of queries: what their column ``tags`` held, a list or a text with separators between them."""
+"""Which queries of a set have which tags."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Final
-
+from scoring.ingest.tags import tags_of
 from scoring.models import QuerySet
 from scoring.selectors.texts import texts_gone
-
-SEPARATORS: Final = re.compile(r"[,;|]")
-
-
-def tags_of(metadata: Mapping[str, Any]) -> list[str]:
-    """In order, each once."""
-    given = metadata.get("tags")
-    parts = given if isinstance(given, list) else SEPARATORS.split(given) if isinstance(given, str) else []
-    return list(dict.fromkeys(tag for part in parts if (tag := str(part).strip())))
 
 
 def query_tags(query_set: QuerySet) -> dict[str, list[int]]:

@@ -107,6 +107,7 @@ def _pinned(stage: Stage, judgements: JudgementSet) -> dict[str, Any]:
             **_set(judgements),
             "version": judgements.version,
             "relevant_from": judgements.relevant_from,
+            "models": judgements.judging_models,
         },
         "code": code_versions(),
     }

@@ -149,8 +149,9 @@ class ComparisonView(PrincipalMixin, View):
         given = self.request.GET.get("with", "")
         other = LETTERS.find(given) if len(given) == 1 else 1
         measured = comparison_measures(comparison=comparison)
+        compared = comparability(stages, comparison.judgement_set)
         return ComparisonPage(
-            comparison, columns, comparability(stages), measured, other if 0 < other < len(columns) else 1,
+            comparison, columns, compared, measured, other if 0 < other < len(columns) else 1,
             judgements_newer(comparison),
         )  # fmt: skip
 

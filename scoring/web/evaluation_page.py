@@ -15,6 +15,7 @@ from django.views.generic.base import View
 
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
+from scoring.ingest.tags import tags_of
 from scoring.models import Evaluation, Query, Stage
 from scoring.ranking import TOP
 from scoring.selectors.cascade import stage_cuts
@@ -22,7 +23,7 @@ from scoring.selectors.comparisons import queries_found
 from scoring.selectors.evaluation_queries import LISTS, QueryValues, coverage, query_order, query_values, slices
 from scoring.selectors.evaluations import EvaluationArrays, Stale, evaluation_arrays, evaluation_stale
 from scoring.selectors.judged_documents import JudgedDocument, judged_documents
-from scoring.selectors.tags import query_tags, tags_of
+from scoring.selectors.tags import query_tags
 from scoring.selectors.texts import texts_shown
 from scoring.web.evaluations import evaluation_or_404
 from scoring.web.figures import histogram

@@ -20,7 +20,8 @@ class SayingPaginator(Paginator[Any]):
         try:
             return super().validate_number(number)
         except PageNotAnInteger:
-            self.note = f"'{shortened(str(number))}' is no number of a page; this is the first page."
+            if number is not None:  # else none was asked for
+                self.note = f"'{shortened(str(number))}' is no number of a page; this is the first page."
             raise
         except EmptyPage:
             self.note = f"There is no page {shortened(str(number))}; this is the last one, page {self.num_pages:,}."

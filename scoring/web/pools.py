@@ -172,8 +172,10 @@ class PoolNewView(PrincipalMixin, TemplateView):
         fields = ("k", "base", "query", "run_set")
         initial = {name: given[name] for name in fields if name in given}
         form = PoolForm(None, principal=self.principal, chosen=chosen, initial=initial)
-        if "base" not in initial and form.fields["base"].queryset.count() == 1:  # type: ignore[attr-defined]
-            form.initial["base"] = form.fields["base"].queryset.get().pk  # type: ignore[attr-defined]
+        sets = form.fields["base"].queryset  # type: ignore[attr-defined]
+        newest = sets.order_by("-created_at").first()
+        if "base" not in initial and newest and not sets.exclude(root=newest.root).exists():
+            form.initial["base"] = newest.pk  # the team has this one set alone, in one or more versions
         return form
 
     def _stages(self) -> list[Stage]:

@@ -145,7 +145,7 @@ class EvaluationTable(tables.Table):
         return f"{record.evaluated:,} of {record.query_count:,}"
 
     def render_judgement_set(self, record: Evaluation) -> str:
-        return f"{record.judgement_set}, version {record.pinned['judgement_set']['version']}"
+        return f"{record.judgement_set.name}, version {record.pinned['judgement_set']['version']}"
 
     def render_incomplete(self, value: bool) -> SafeString:
         return pages.chip("incomplete", "warn") if value else pages.chip("evaluated", "ok")

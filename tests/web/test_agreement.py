@@ -13,7 +13,9 @@ from accounts.scopes import Role
 from assay.errors import AssayError
 from scoring.models import Job, Judge, ModelJudging, Pool, PoolPair, ScoringModel, Verdict, VerdictSource
 from scoring.models.scoring_model import ModelKind
-from scoring.selectors.agreement import conflicts_queue, judged_by, pool_agreement
+from scoring.selectors.agreement import conflicts_queue, pool_agreement
+from scoring.selectors.comparability import comparability
+from scoring.services.evaluations import evaluation_create
 from scoring.services.finalize import jobs_advance
 from scoring.services.judging import judge_of, verdict_write
 from scoring.services.model_judges import grade_of, model_judge_ask, model_judgings_store
@@ -150,11 +152,20 @@ def test_a_model_judges_apart_from_people(
     assert "reader 01234567" in said and "0.5, 0.6, 0.7" in said
     assert "Count the grades of models too" in text_of(pages.get(f"/pools/{judged.pk}/"))
     alone = pool_publish(principal=own, pool=judged)
-    assert judged_by(alone) == [] and alone.provenance["verdicts"] == {"blind": 2 * PAIRS}
+    assert alone.judging_models == [] and alone.provenance["verdicts"] == {"blind": 2 * PAIRS}
     assert pages.post(f"/pools/{judged.pk}/publish/", {"models": "on"}).status_code == 302
     judged.refresh_from_db()
-    assert judged.base is not None and judged_by(judged.base) == ["reader"]
+    assert judged.base is not None and judged.base.judging_models == ["reader"]
     assert judged.base.version == 2
+    scored = asked.job
+    assert scored is not None
+    scored.refresh_from_db()
+    for base, itself in ((judged.base, True), (alone, False)):
+        evaluation = evaluation_create(principal=own, stage=scored.last_stage, judgement_set=base)[0]
+        page = text_of(pages.get(f"/evaluations/{evaluation.pk}/"))
+        assert ("is measured by its own judgements" in page) is evaluation.judged_by_itself is itself
+        remarks = comparability(list(scored.stages.all()), base).remarks
+        assert any(remark.text == "Measured by judgements that it gave itself: reader." for remark in remarks) is itself
 
 
 def test_a_model_that_judges_again_says_it_anew(

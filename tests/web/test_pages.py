@@ -241,3 +241,24 @@ def test_the_workers_page_shows_some_cards_and_counts_all(
     with django_assert_max_num_queries(12):
         browser_client.get(url)
     assert "No worker is in this state" in text_of(browser_client.get(url, {"state": "stalled"}))
+
+
+def test_a_page_that_is_not_there_is_said_to_be_another(admin_page: Client, world: World) -> None:
+    rows = f"/document-sets/{world.documents.pk}/"
+    for path in ("/jobs/", "/audit/", rows):
+        beyond = admin_page.get(path, {"page": "99999"}).content.decode()
+        assert "There is no page 99999; this is the last one, page 1." in beyond, path
+        usual = admin_page.get(path).content.decode()
+        assert "is no number of a page" not in usual and "There is no page" not in usual, path
+    assert "is no number of a page" in admin_page.get(rows, {"page": "x"}).content.decode()
+
+
+def test_what_an_address_names_and_nobody_has_is_said(admin_page: Client, world: World) -> None:
+    for path, noun in (("/models/nope/", "model"), ("/tokens/nope/", "API token"), ("/try/nope/", "example")):
+        missing = admin_page.get(path)
+        assert missing.status_code == 404 and f"There is no {noun} &#x27;nope&#x27;" in missing.content.decode()
+    assert "stage" in admin_page.get(f"/jobs/{world.job.pk}/", {"stage": "99"}).content.decode()
+    unknown = admin_page.get("/usage/", {"stat": "1"})
+    assert unknown.status_code == 422 and "There is no filter &#x27;stat&#x27;" in unknown.content.decode()
+    empty = admin_page.post("/tokens/new/", {}).content.decode()
+    assert "Nothing stands here; fill it in." in empty and "This field is required" not in empty

@@ -286,3 +286,25 @@ def test_a_full_disk_is_told_beside_the_file(browser_client: Client) -> None:
     with no_file_grows_beyond(1 << 20):
         page = stage(browser_client, b"id,text\n1," + b"x" * (3 << 20))
     assert "disk is full" in text_of(page) and not Upload.objects.exists()
+
+
+def test_judgements_with_conflicts_and_unknown_ids_are_resolved(browser_client: Client, world: World) -> None:
+    content = b"q1 0 d1 2\nq1 0 d1 0\nq1 0 d2 1\nq1 0 d2 1\nq2 0 zz 0\n"
+    answer = browser_client.post(
+        reverse("web:upload", args=["judgement-sets"]), {"file": SimpleUploadedFile("new.txt", content)}
+    )
+    path = answer["Location"]
+    assert "the pair has the grades 2, 0" in text_of(browser_client.get(path))
+    roles = {"query_id": "query_id", "document_id": "document_id", "grade": "grade", "name": "New"}
+    sets = {"query_set": world.queries.pk, "document_set": world.documents.pk, "base": world.judgements.pk}
+    fields = {**roles, **sets, "conflicts": "last"}
+    checked = text_of(browser_client.post(path, {**fields, "do": "check"}))
+    assert "1 pair has several grades: keep the last row." in checked
+    assert "2 of 3 rows name what the chosen sets have" in checked and "<code>zz</code>" in checked
+    unknown = browser_client.post(path, {**fields, "do": "unmatched"})
+    assert b"'Advice' has no document 'zz'" in b"".join(unknown)
+    browser_client.post(path, {**fields, "do": "import"})
+    made = JudgementSet.objects.get(name="New")
+    assert (made.version, made.root, made.counts["kept"]) == (2, world.judgements.root, 3)
+    page = text_of(browser_client.get(reverse("web:set_detail", args=["judgement-sets", made.pk])))
+    assert "version 2" in page and "2 of 3" in page

@@ -261,6 +261,7 @@ class SavedEvaluation(TypedDict):
     without_results: int
     without_relevant: int
     incomplete: bool
+    judged_by_itself: bool
     created_at: str
     stale: NotRequired[dict[str, Any] | None]
     pinned: NotRequired[dict[str, Any]]

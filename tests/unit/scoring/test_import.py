@@ -371,3 +371,10 @@ def test_a_file_may_be_the_next_version_of_a_set(upload: Upload) -> None:
     assert second.scale == ["0", "1", "2", "3", "4", "5"]
     third = upload("judgements", b"q1 0 d1 7\n", checks=ImportChecks(base=first))
     assert (third.version, third.scale) == (3, [])
+
+
+def test_queries_whose_scores_contradict_the_ranks_are_counted() -> None:
+    run = b"q1 Q0 a 1 9 x\nq1 Q0 b 2 9 x\nq2 Q0 a 1 3 x\nq2 Q0 b 2 5 x\nq3 Q0 a 2 3 x\nq3 Q0 b 1 1 x\n"
+    assert upload_preview(kind_name="runs", file=io.BytesIO(run)).report.disordered == {"q2", "q3"}
+    mapping = {"rank": None}
+    assert upload_preview(kind_name="runs", file=io.BytesIO(run), mapping=mapping).report.disordered == set()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.errors import AssayError
-from scoring.measures import is_condensed, measure_values, measures_parse
+from scoring.measures import is_condensed, measure_values, measures_parse, measures_split
 from scoring.ranking import ranked, strictly_decreasing
 
 GRADES = {"q": {"a": 3, "b": 0, "c": 1, "x": 2}}
@@ -65,13 +65,18 @@ def test_names_are_complete_and_each_stands_once() -> None:
     [
         "nDCG(dcg='exp-log2')@10", "ERR@20", "nDCG@0", "P(rel=0)@5", "nDCG(gains={1:-1})@10", "nDCG(gains={1:1.5})@10",
         "nDCG(gains={1:99999})@10", "P@5@5", "Judged(judged_only=True)@5", "P(judged_only=1)@5", "P",
-        "__import__('os')",
+        "__import__('os')", "nDCG(gains='exponential')@10",
     ],
 )  # fmt: skip
 def test_what_is_not_computed_is_refused_by_name(name: str) -> None:
     with pytest.raises(AssayError) as refusal:
         measures_parse([name])
     assert refusal.value.code == "unknown_measure" and refusal.value.status == 422
+
+
+def test_names_in_a_text() -> None:
+    text = "nDCG(gains={1:1,2:3},judged_only=True)@10, P(rel=2)@5,AP"
+    assert measures_split(text) == ["nDCG(gains={1:1,2:3},judged_only=True)@10", "P(rel=2)@5", "AP"]
 
 
 def test_undefined_and_missing() -> None:
