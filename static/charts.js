@@ -35,7 +35,10 @@ function live(area, data) {
   const axis = { stroke: muted, grid: { stroke: line }, ticks: { stroke: line } };
   const options = { width: area.clientWidth, height: 200, axes: [axis, { ...axis, label: data.unit }], series: [{}, ...data.series.map((series, index) => ({ label: series.name, stroke: palette[index % 6], width: 2 }))] };
   const plot = new uPlot(options, [data.labels, ...data.series.map((series) => series.values)], area);
-  return { destroy: () => plot.destroy() };
+  // Unlike Chart.js, uPlot keeps the width that it began with.
+  const fit = new ResizeObserver(() => plot.setSize({ width: area.clientWidth, height: options.height }));
+  fit.observe(area);
+  return { destroy: () => { fit.disconnect(); plot.destroy(); } };
 }
 
 function drawAll() {
