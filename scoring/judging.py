@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from scoring.models.pool import JudgingRule
 
 
-def grade_combined(rule: JudgingRule, grades: Sequence[int], *, adjudicated: int | None = None) -> int | None:
-    """``grades`` in the order in which they were given; None where the rule gives none. An adjudication decides.
+def grade_combined(rule: JudgingRule, grades: Sequence[int]) -> int | None:
+    """``grades`` in the order in which they were given; None where the rule gives none. An adjudication, if there is
+    one, stands in place of all this.
 
     Of two that are equally good the lower one is taken: a document is not called relevant by chance.
     """
-    if adjudicated is not None:
-        return adjudicated
     if not grades or rule == JudgingRule.ADJUDICATED:
         return None
     if rule == JudgingRule.SINGLE:

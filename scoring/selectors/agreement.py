@@ -124,7 +124,7 @@ def _combined(pool: Pool, people: PoolRatings) -> Ratings:
     for place, pair in enumerate(people.pairs):
         own = people.grades[:, place]
         grades = own[~np.isnan(own)].astype(int).tolist()
-        grade = grade_combined(JudgingRule(pool.rule), grades, adjudicated=ruled.get(pair))
+        grade = ruled[pair] if pair in ruled else grade_combined(JudgingRule(pool.rule), grades)
         combined[place] = np.nan if grade is None else grade
     return combined
 

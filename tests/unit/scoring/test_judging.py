@@ -52,7 +52,6 @@ def test_several_grades_become_one_by_the_rule_and_doubts_lower_it(
     rule: JudgingRule, grades: list[int], expected: int | None
 ) -> None:
     assert grade_combined(rule, grades) == expected
-    assert grade_combined(rule, grades, adjudicated=1) == 1
 
 
 @pytest.fixture
