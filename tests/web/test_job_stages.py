@@ -75,7 +75,7 @@ def test_models_are_added_and_removed_without_losing_what_was_typed(browser_clie
     [
         ({"candidates": "run"}, "Choose the run"),
         ({"candidates": "bm25", "bm25_top_k": ""}, "how many documents BM25"),
-        ({"rows": "1", "stage0-source": "kept"}, "This field is required"),
+        ({"rows": "1", "stage0-source": "kept"}, "No number stands here"),
         ({"rows": "1", "stage0-source": "kept", "stage0-top_k": "50", "stage0-model": "late"}, "Give at most 10"),
     ],
 )
