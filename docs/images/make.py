@@ -208,7 +208,7 @@ def run_job(page: Page, model: str) -> None:
 
 def make_pool(page: Page) -> None:
     page.goto("/pools/new/")
-    page.get_by_label("Job").select_option(index=1)
+    page.get_by_label("Job", exact=True).select_option(index=1)
     page.get_by_role("button", name="Go on").click()
     page.get_by_label("Without what is graded in").select_option(index=0)
     page.get_by_label("Name").fill("The first ten, judged once more")
