@@ -27,9 +27,9 @@ function closed() {
 
 const show = (url) => htmx.ajax("GET", url, { target: "#slide-body", swap: "innerHTML" });
 
-// Links of the list open the slide, links in it stay in it; whoever wants another tab gets one.
+// Links of the list open the slide, links in it stay in it, but for one to another page; whoever wants another tab gets one.
 function followed(event) {
-  const link = event.target.closest("a[data-slide], #slide a");
+  const link = event.target.closest("a[data-slide], #slide a:not([data-leaves])");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
   show(link.pathname + link.search);

@@ -31,7 +31,8 @@ THEMES: Final = ("light", "dark")
 TALLEST: Final = 2400  # pixels: the rest of a longer page looks like its beginning
 SHOWN_TALLEST: Final = 1100
 SHOWN: Final = (
-    "comparison", "evaluation", "explanation", "import", "job", "model", "queue", "token-new", "try", "workers",
+    "comparison", "evaluation", "explanation", "import", "job", "judging", "leaderboard", "model", "queue", "token-new",
+    "try", "workers",
 )  # fmt: skip
 BAD_FILE: Final = "key,headline,words\nd1,Ticks,Pull it straight out with tweezers.\nd2,Kettle\nd3,Descaling,\n"
 
@@ -102,6 +103,10 @@ PAGES: Final[dict[str, Open]] = {
     "leaderboard": at("/evaluations/leaderboard/"),
     "pools": at("/pools/"),
     "pool-new": at("/pools/new/"),
+    "pool": first_of("/pools/"),
+    "judging": first_of("/pools/", tab="judge/?terms"),
+    "pool-bulk": first_of("/pools/", tab="bulk/"),
+    "pool-agreement": first_of("/pools/", tab="agreement/"),
     "explanation": explained,
     "comparisons": at("/comparisons/"),
     "comparison-new": at("/comparisons/new/"),
@@ -166,7 +171,8 @@ def platform() -> Iterator[str]:
 
 
 def prepare(page: Page) -> None:
-    """The sample data, two jobs over it and their comparison, by the way that a person takes."""
+    """The sample data, two jobs over it, a pool of the last one's documents and the comparison of both, by the way that
+    a person takes."""
     page.set_viewport_size({"width": WIDTHS["wide"], "height": 860})
     page.get_by_role("button", name="Load the sample data").click()
     expect(page.get_by_text("The sample data is here")).to_be_visible()
@@ -182,6 +188,8 @@ def prepare(page: Page) -> None:
         page.get_by_role("button", name="Measure").click()
         expect(page.get_by_text("n = 12 of 12")).to_be_visible()
         page.goto(job)
+    make_pool(page)
+    page.goto(job)
     page.get_by_role("link", name="Compare", exact=True).click()
     for box in page.get_by_role("checkbox").all()[:2]:
         box.check()
@@ -196,6 +204,16 @@ def run_job(page: Page, model: str) -> None:
     page.get_by_role("radio", name=re.compile(f"^{model} ")).check()
     page.get_by_role("button", name="Start the job").click()
     expect(page.locator(".hit").first).to_be_visible(timeout=300_000)
+
+
+def make_pool(page: Page) -> None:
+    page.goto("/pools/new/")
+    page.get_by_label("Job").select_option(index=1)
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_label("Without what is graded in").select_option(index=0)
+    page.get_by_label("Name").fill("The first ten, judged once more")
+    page.get_by_role("button", name="Make the pool").click()
+    expect(page.get_by_role("heading", name="Progress")).to_be_visible()
 
 
 def photograph(page: Page, name: str, show: Open, complaints: list[str]) -> None:

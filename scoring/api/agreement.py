@@ -213,7 +213,7 @@ class PoolModelJudgesView(OfPoolView):
     @operation(
         "List the models that judge a pool, or did",
         operation_id="api_v1_pools_model_judges_list",
-        answer=ModelJudgingSerializer(many=True), example=[JUDGING], errors=(*READ, 404),
+        answer=ModelJudgingSerializer(many=True), example=JUDGING, errors=(*READ, 404),
     )  # fmt: skip
     def get(self, request: Request, pk: uuid.UUID) -> Response:
         rows = ModelJudging.objects.filter(pool=self.pool(pk)).select_related("judge__model")

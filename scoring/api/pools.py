@@ -12,7 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from assay.api.serializers import StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
+from assay.api.serializers import StrictBooleanField, StrictIntegerField, StrictSerializer, StrictUUIDField, TextField
 from assay.errors import AssayError
 from scoring.api.comparisons import ComparedSerializer, stages_named
 from scoring.api.judgements import SET as JUDGEMENT_SET
@@ -102,6 +102,10 @@ class PublishSerializer(StrictSerializer):
         default=[str(one) for one in BY_PEOPLE], min_length=1,
         help_text="Whose verdicts count; adjudications always do",
     )  # fmt: skip
+    accept_models = StrictBooleanField(
+        default=False,
+        help_text="Needed with the source 'model' where one judged: you know how far it agrees with people",
+    )
 
 
 class PoolSerializer(serializers.Serializer[Any]):
@@ -313,7 +317,9 @@ class PoolViewSet(ResourceViewSet):
 
     @operation(
         "Publish the grades as the next version of the judgement set",
-        description="The newest version stays as it is; evaluations that use it do not change.",
+        description="The newest version stays as it is; evaluations that use it do not change. Grades of models are "
+        "counted only with `accept_models`: without it the refusal says how far each agrees with people, as "
+        "`GET …/agreement` does.",
         request=PublishSerializer, request_example={"sources": ["blind"]}, answer=JudgementSetDetailSerializer,
         example=JUDGEMENT_SET, status=201, errors=(*BODY, 404, 409),
     )  # fmt: skip

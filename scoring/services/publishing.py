@@ -14,7 +14,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.judging import grade_combined
 from scoring.models import Judgement, JudgementSet, JudgingRule, Pool, Verdict, VerdictSource
-from scoring.selectors.agreement import INDEPENDENT
+from scoring.selectors.agreement import INDEPENDENT, pool_agreement
 from scoring.selectors.pools import Pair
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
@@ -81,11 +81,16 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
     )
 
 
-def pool_publish(*, principal: Principal, pool: Pool, sources: Collection[str] = BY_PEOPLE) -> JudgementSet:
+def pool_publish(
+    *, principal: Principal, pool: Pool, sources: Collection[str] = BY_PEOPLE, accept_models: bool = False
+) -> JudgementSet:
     """A new version: the newest one's judgements with the pool's grades in it. The newest one stays as it is.
+    ``accept_models``: whoever publishes knows how far the models among ``sources`` agree with people.
 
-    Raises AssayError 409 ``nothing_to_publish``.
+    Raises AssayError 409 ``models_not_accepted``, ``nothing_to_publish``.
     """
+    if VerdictSource.MODEL in sources and not accept_models:
+        _refuse_models(pool)
     with transaction.atomic():
         pool = Pool.objects.select_for_update(of=("self",)).select_related("base").get(pk=pool.pk)
         if pool.base is not None:  # two pools of one set take turns
@@ -100,6 +105,21 @@ def pool_publish(*, principal: Principal, pool: Pool, sources: Collection[str] =
         counts = {"version": published.version, "grades": found.changed}
         audit_record(verb="judgement_set.published", principal=principal, target=published, detail=counts)
     return published
+
+
+def _refuse_models(pool: Pool) -> None:
+    """Says how far each model agrees with people, if one judged."""
+    told = [
+        f"{two.first} and people: {two.found.sentence or f'kappa {two.found.kappa:.2f}, n = {two.found.n:,}.'}"
+        for two in pool_agreement(pool).models
+        if two.second is None
+    ]
+    if told:
+        message = (
+            f"Grades of models would count as people's do. {' '.join(told)} "
+            'Send "accept_models": true to count them, or leave "model" out of "sources".'
+        )
+        raise AssayError("models_not_accepted", message, status=409, param="accept_models")
 
 
 def _version(principal: Principal, pool: Pool, found: Publication, sources: Collection[str]) -> JudgementSet:

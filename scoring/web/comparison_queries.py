@@ -14,6 +14,7 @@ from scoring.selectors.comparison_measures import Measured
 from scoring.selectors.comparisons import change_of
 from scoring.selectors.jobs import RANKING_ARRAYS, RankedDocument, ranked_documents_of
 from scoring.selectors.texts import texts_shown
+from scoring.states import ItemStatus
 
 Ranks = dict[int, int]  # document position -> rank
 
@@ -130,6 +131,12 @@ class SideBySide:
     only_first: list[Shared]
     both: list[Shared]
     only_second: list[Shared]
+
+    @property
+    def unjudged(self) -> int:
+        """Documents shown that nobody judged; empty ones are not to be judged."""
+        hits = (hit for column in self.columns for hit in column.hits)
+        return len({hit.row.document.pk for hit in hits if hit.grade is None and hit.row.status != ItemStatus.EMPTY})
 
 
 def side_by_side(

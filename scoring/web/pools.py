@@ -242,9 +242,12 @@ class PoolActionView(ActionView):
         match self.deed:
             case "publish":
                 sources: tuple[VerdictSource, ...] = UNSEEN if "unseen" in self.request.POST else BY_PEOPLE
-                if "models" in self.request.POST:
+                models = "models" in self.request.POST  # the box stands beside how far they agree with people
+                if models:
                     sources = (*sources, VerdictSource.MODEL)
-                self.published = pool_publish(principal=self.principal, pool=pool, sources=sources)
+                self.published = pool_publish(
+                    principal=self.principal, pool=pool, sources=sources, accept_models=models
+                )
                 grades = self.published.provenance["grades"]
                 return f"Version {self.published.version} is there, with {grades:,} new grades."
             case "delete":

@@ -11,7 +11,8 @@ from rest_framework.test import APIClient
 from accounts.models import Team
 from accounts.scopes import ROLE_SCOPES, Role
 from accounts.services import token_create
-from scoring.models import Job
+from scoring.models import Job, Judge, JudgementSet, Pool, ScoringModel, VerdictSource
+from scoring.services.judging import verdict_write
 from tests.api.conftest import JUDGEMENTS, RUN, Upload
 
 
@@ -54,6 +55,41 @@ def test_a_pool_is_made_judged_and_published(ada: APIClient, made: Any) -> None:
     versions = ada.get("/api/v1/judgements", {"root": body["root"]}).json()["results"]
     assert sorted(one["version"] for one in versions) == [1, 2]
     assert ada.post(f"{path}/publish", {}).json()["error"]["code"] == "nothing_to_publish"
+
+
+def test_a_decision_counts_above_what_was_judged(ada: APIClient, made: Any) -> None:
+    path = made["Location"]
+    pair = ada.post(f"{path}/claims", {}).json()["pairs"][0]["pair"]
+    ada.post(f"{path}/verdicts", {"pair": pair, "grade": 0})
+    decided = ada.post(f"{path}/adjudications", {"pair": pair, "grade": 2})
+    assert decided.status_code == 200, decided.content
+    assert decided.json() == {"judge": "analyst", "source": "adjudicated", "grade": 2}
+    assert ada.post(f"{path}/adjudications", {"pair": pair, "grade": None}).status_code == 204
+    again = ada.post(f"{path}/adjudications", {"pair": pair, "grade": None})
+    assert (again.status_code, again.json()["error"]["code"]) == (404, "not_adjudicated")
+    ada.post(f"{path}/adjudications", {"pair": pair, "grade": 3})
+    published = ada.post(f"{path}/publish", {}).json()
+    assert published["provenance"]["verdicts"] == {"blind": 1, "adjudicated": 1}
+    row = Pool.objects.get(pk=made.json()["id"]).pairs.get(pk=pair)
+    graded = JudgementSet.objects.get(pk=published["id"]).judgements
+    assert graded.get(query_id=row.query_id, document_id=row.document_id).grade == 3
+
+
+def test_grades_of_models_are_published_knowingly(ada: APIClient, made: Any, model: ScoringModel) -> None:
+    path, pool = made["Location"], Pool.objects.get(pk=made.json()["id"])
+    every = {"sources": ["blind", "model"]}
+    assert ada.post(f"{path}/publish", every).json()["error"]["code"] == "nothing_to_publish"  # no model judged
+    judge = Judge.objects.create(pool=pool, model=model, name="late r1")
+    for pair in pool.pairs.all():
+        verdict_write(pair=pair, judge=judge, grade=1, source=VerdictSource.MODEL)
+    refused = ada.post(f"{path}/publish", every)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (409, "models_not_accepted", "accept_models")
+    told = ada.get(f"{path}/agreement").json()["models"][0]
+    assert f"late r1 and people: {told['sentence']}" in error["message"]
+    assert ada.post(f"{path}/publish", {}).json()["error"]["code"] == "nothing_to_publish"  # people's alone
+    published = ada.post(f"{path}/publish", {**every, "accept_models": True})
+    assert published.status_code == 201 and published.json()["provenance"]["models"] == ["late"]
 
 
 def test_a_pool_is_closed_opened_and_deleted(ada: APIClient, api: APIClient, made: Any) -> None:

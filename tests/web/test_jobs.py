@@ -73,8 +73,8 @@ def test_a_form_sent_twice_is_one_job_and_a_changed_one_is_another(browser_clien
         ({"top_k": "0"}, "greater than or equal to 1"),
         ({"top_k": "2.5"}, "whole number"),
         ({"priority": "1000"}, "less than or equal to 100"),
-        ({"document_set": ""}, "This field is required"),
-        ({"model": ""}, "This field is required"),
+        ({"document_set": ""}, "Nothing is chosen"),
+        ({"model": ""}, "Nothing is chosen"),
         ({"start_at": "soon"}, "Enter a valid date/time"),
         ({"start_at": "2999-01-01T00:00"}, "can be scheduled for the next 366 days"),
         ({"complete_within": "0"}, "greater than or equal to 1"),
@@ -270,7 +270,7 @@ def test_a_job_is_changed_on_its_page(browser_client: Client, analyst: User, wor
     assert "is changed" in page and re.search(r"<dt>Expires in</dt><dd>[12] h \d+ min</dd>", page)
     assert "changed" in page and "priority from 0 to 9" in page
     refused = press(browser_client, job, "change", name="", priority="9")
-    assert "Name: This field is required." in refused
+    assert "Name: Nothing stands here; fill it in." in refused
     refused = press(browser_client, job, "change", name="x", priority="1000")
     assert "Priority: Ensure this value is less than or equal to 100." in refused
 

@@ -152,4 +152,5 @@ def test_every_option_and_every_part_of_a_reply_has_a_default() -> None:
         "query_ids",
         "document_ids",
         "cache_salt",
+        "sent",
     }
