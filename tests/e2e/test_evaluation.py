@@ -27,14 +27,14 @@ d3,Salt the water before the pasta goes in.
 QUERIES = "id\ttext\nq1\tHow do I remove a tick?\nq2\tHow do I descale a kettle {0}?\n"
 # What answers q1 stands last, behind a document that nobody has judged yet and that turns out to be better.
 RUN = "q1 Q0 d2 1 9 x\nq1 Q0 d3 2 8 x\nq1 Q0 d1 3 7 x\nq1 Q0 d0 4 6 x\nq2 Q0 d1 1 9 x\n"
-JUDGEMENTS = "q1 0 d0 2\nq1 0 d0 1\nq2 0 d1 2\n"
+JUDGEMENTS = "q1 0 d0 2\nq1 0 d0 1\nq2 0 d1 2\nq2 0 gone-{0} 0\n"
 GRADES = {"d1": "0", "d2": "3", "d3": "0"}
 
 
 def test_from_judgements_with_conflicts_to_a_table_for_a_paper(visit: Visit, stack: Stack, file_with: MakeFile) -> None:
     page, salt = visit.page, uuid.uuid4().hex[:8]
     jobs = _two_jobs(stack, salt)
-    judgements = _import_with_conflicts(visit, file_with(f"judged {salt}.qrels", JUDGEMENTS))
+    judgements = _import_with_conflicts(visit, file_with(f"judged {salt}.qrels", JUDGEMENTS.format(salt)))
 
     visit.open(f"/jobs/{jobs[0]}/")
     page.get_by_role("link", name="Evaluation", exact=True).click()
@@ -47,7 +47,7 @@ def test_from_judgements_with_conflicts_to_a_table_for_a_paper(visit: Visit, sta
     page.get_by_role("link", name="Compare", exact=True).click()
     expect(page.get_by_role("checkbox", checked=True)).to_have_count(1)
     page.get_by_role("checkbox", name=re.compile("^R&D_50%")).check()
-    choose(page, "Judgement set", judgements)
+    choose(page, "Judgement set (optional)", judgements)
     page.get_by_label("Name").fill("Ticks & kettles_#1")
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="Against the judgements")).to_be_visible()
@@ -95,11 +95,11 @@ def _import_with_conflicts(visit: Visit, path: Path) -> str:
     page = visit.page
     visit.look_at("judgement-sets", path)
     expect(page.get_by_role("heading", name="What is wrong")).to_be_visible()
-    expect(page.get_by_role("button", name="Keep the 1 good row")).to_be_visible()
+    expect(page.get_by_role("button", name="Keep the 2 good rows")).to_be_visible()
     page.get_by_label("Pairs with several grades").select_option("judges")
     expect(page.get_by_text("1 pair has several grades")).to_be_visible()
     page.get_by_label("Name of the").fill(path.stem)
-    page.get_by_role("button", name="Import 2 judgements").click()
+    page.get_by_role("button", name="Import 3 judgements").click()
     expect(page.get_by_role("heading", name=path.stem, level=1)).to_be_visible()
     return path.stem
 
