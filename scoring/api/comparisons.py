@@ -35,7 +35,13 @@ from scoring.filters import ComparisonFilter
 from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
 from scoring.selectors.comparison_statistics import CORRECTION, MeasureRow, coverage_remarks
-from scoring.selectors.comparisons import comparisons_of, judgements_newer, similarities, stages_compared
+from scoring.selectors.comparisons import (
+    comparisons_of,
+    judgements_deleted,
+    judgements_newer,
+    similarities,
+    stages_compared,
+)
 from scoring.selectors.evaluation import DEFAULT_MEASURES
 from scoring.selectors.jobs import job_stage, jobs_of
 from scoring.services.comparisons import (
@@ -150,6 +156,7 @@ class ComparisonDetailSerializer(ComparisonSerializer):
     newer_judgement_set = serializers.UUIDField(
         allow_null=True, help_text="A version of the judgements that came later: the comparison is stale"
     )
+    judgements_deleted = serializers.BooleanField(help_text="The measures were computed with judgements that are gone")
     n = serializers.IntegerField(allow_null=True, help_text="Queries that the primary measure is over")
     queries = serializers.IntegerField(help_text="Queries in the set")
     measures = serializers.ListField(child=MeasureSerializer(many=True), help_text="By stage; empty without judgements")
@@ -163,6 +170,7 @@ def _detail(comparison: Comparison) -> dict[str, Any]:
     found = {
         "depth": measured and measured.depth,
         "remarks": [*remarks, *({"tone": "warn", "text": text} for text in (coverage_remarks(table) if table else ()))],
+        "judgements_deleted": judgements_deleted(comparison, measured),
         "similarities": [asdict(one) for one in similarities(measured)] if measured else [],
         "newer_judgement_set": newer and newer.pk,
         "n": table and table.n,
@@ -243,6 +251,7 @@ DETAIL: Final[dict[str, Any]] = {
         {"queries": 12, "rbo": 0.71, "rbo_top": 0.58, "overlap": 0.64, "tau": 0.42, "tau_queries": 12},
     ],
     "newer_judgement_set": None,
+    "judgements_deleted": False,
     "n": 221,
     "queries": 225,
     "measures": [[_EXAMPLE], [{**_EXAMPLE, **_EXAMPLE_CHANGE}]],

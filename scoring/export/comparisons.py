@@ -37,7 +37,7 @@ def comparison_report(comparison: Comparison, measured: Measured | None) -> Repo
 
 def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured) -> list[str]:
     table, judgements, query_set = measured.table, comparison.judgement_set, stages[0].job.query_set
-    assert table is not None and judgements is not None
+    assert table is not None
     libraries = ", ".join(f"{name} {number}" for name, number in {"assay": version("assay"), **table.versions}.items())
     compared = comparability(stages, comparison.judgement_set)
     return [
@@ -45,7 +45,9 @@ def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured)
         *(_stage_line(letter, stage) for letter, stage in zip(LETTERS, stages, strict=False)),
         f"Queries: {query_set.name} ({query_set.pk})",
         f"Judgements: {judgements.name} ({judgements.pk}), version {judgements.version}, relevant from grade "
-        f"{judgements.relevant_from}",
+        f"{judgements.relevant_from}"
+        if judgements
+        else "Judgements: deleted since",
         f"n = {table.n} of {stages[0].job.query_count} queries for the primary "
         f"measure {table.measures[0]}, those that all rankings have a value for; other measures are exploratory",
         f"Test: {PairedTest(comparison.test).words}; correction: Holm over the rankings of one measure",

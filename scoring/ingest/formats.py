@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from enum import StrEnum
 from typing import BinaryIO, Final
 
@@ -47,6 +48,7 @@ FORMAT_NAMES: Final = {
     Format.TREC_QRELS: "TREC judgements, four fields per line",
     Format.TREC_RUN: "a TREC run, six fields per line",
 }
+GRADE: Final = re.compile(rb"-?\d+(\.\d+)?")  # what is no whole number is refused as a grade, with its line
 TREC_NAMES: Final = {
     Format.TREC_QRELS: "TREC judgements (query, 0, document, grade)",
     Format.TREC_RUN: "a TREC run (query, Q0, document, rank, score, tag)",
@@ -122,7 +124,7 @@ def _is_prose(lines: list[bytes]) -> bool:
 
 def _trec_format(line: bytes) -> Format | None:
     fields = line.split()
-    if len(fields) == 4 and fields[3].lstrip(b"-").isdigit():
+    if len(fields) == 4 and GRADE.fullmatch(fields[3]):
         return Format.TREC_QRELS
     if len(fields) == 6 and (fields[1].upper() == b"Q0" or (fields[3].isdigit() and _is_number(fields[4]))):
         return Format.TREC_RUN

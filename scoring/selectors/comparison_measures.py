@@ -59,9 +59,10 @@ class Measured:
 
 
 def measures_fingerprint(comparison: Comparison, stages: Sequence[Stage]) -> str:
-    """Changes when a stage was ranked anew, with the baseline, the judgements, and what decides."""
+    """Changes when a stage was ranked anew, with the baseline and what decides; the judgements never change, and when
+    they are deleted what was computed with them stays."""
     parts = [f"{stage.pk} {stage.finished_at} {stage.job.state}" for stage in stages]
-    decides = f"{comparison.judgement_set_id} {comparison.primary_measure} {comparison.test} {CONTENT}"
+    decides = f"{comparison.primary_measure} {comparison.test} {CONTENT}"
     return hashlib.sha256("\n".join([*parts, decides]).encode()).hexdigest()
 
 

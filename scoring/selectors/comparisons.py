@@ -50,6 +50,11 @@ def judgements_newer(comparison: Comparison) -> JudgementSet | None:
     return newest if newest != pinned else None
 
 
+def judgements_deleted(comparison: Comparison, measured: Measured | None) -> bool:
+    """Whether its numbers are all that is left of the judgements that it was computed with."""
+    return measured is not None and measured.judged and comparison.judgement_set is None
+
+
 def is_ranked(stage: Stage) -> bool:
     """Whether it has its rankings, and nothing is about to change them."""
     return stage.state == StageState.DONE and stage.job.state in EVALUATED

@@ -12,8 +12,9 @@ from django.db.models import QuerySet
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from scoring.models import Evaluation, JudgementSet
+from scoring.selectors.comparison_statistics import JUDGED
 from scoring.selectors.evaluations import EvaluationArrays, evaluations_of
-from scoring.statistics import Difference, corrected, paired_difference
+from scoring.statistics import Difference, Outcome, corrected, paired_difference
 
 MOST: Final = 50
 APART: Final = 0.05  # of shares judged
@@ -79,7 +80,9 @@ def leaderboard(
     values, n = _common(shown, arrays, measure)
     own = shown.index(first)
     others = [place for place in range(len(shown)) if place != own]
-    tested = dict(zip(others, corrected([paired_difference(values[own], values[one]) for one in others]), strict=True))
+    untested = Outcome.COVERAGE if measure.startswith(JUDGED) else None
+    differences = [paired_difference(values[own], values[one], untested=untested) for one in others]
+    tested = dict(zip(others, corrected(differences), strict=True))
     judged = [_figure(one, measure)["judged"] for one in shown]
     board = [
         LeaderboardRow(

@@ -13,8 +13,14 @@ from audit.services import audit_record
 from scoring.models import ComparedStage, Comparison, ComparisonMeasures, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparison_measures import Measured, measures_fingerprint, measures_of
 from scoring.selectors.comparison_statistics import JUDGED
-from scoring.selectors.comparisons import comparisons_of, is_ranked, judgements_newer, stages_compared
-from scoring.selectors.evaluation import DEFAULT_MEASURES, measures_parse
+from scoring.selectors.comparisons import (
+    comparisons_of,
+    is_ranked,
+    judgements_deleted,
+    judgements_newer,
+    stages_compared,
+)
+from scoring.selectors.evaluation import DEFAULT_MEASURES, judgement_grades, measures_parse
 
 FEWEST: Final = 2
 MOST: Final = 4
@@ -38,7 +44,7 @@ def comparison_create(
     ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match`` and ``unknown_measure``.
     """
     _check(stages)
-    primary = _primary(primary_measure)
+    primary = _primary(primary_measure, judgement_set)
     measured = measures_of(stages, judgement_set, primary=primary, test=test)
     with transaction.atomic():
         comparison = Comparison.objects.create(
@@ -85,11 +91,15 @@ def comparison_change(*, principal: Principal, comparison: Comparison, **fields:
 
 
 def comparison_set_baseline(*, principal: Principal, comparison: Comparison, position: int) -> Comparison:
-    """Put the stage of that position first; the others keep their order. Raises AssayError 422 ``no_such_stage``."""
+    """Put the stage of that position first; the others keep their order. Raises AssayError 422 ``no_such_stage``, 409
+    ``judgements_deleted`` where the differences from another baseline cannot be computed any more."""
     columns = list(comparison.compared.all())
     if not 0 <= position < len(columns):
         message = f"'baseline' is {position}; this comparison has the positions 0 to {len(columns) - 1}."
         raise AssayError("no_such_stage", message, status=422, param="baseline")
+    if judgements_deleted(comparison, comparison_measures(comparison=comparison)):
+        message = f"The judgements of '{comparison.name}' were deleted; its numbers stay, from the baseline they have."
+        raise AssayError("judgements_deleted", message, status=409, param="baseline")
     columns.insert(0, columns.pop(position))
     for place, column in enumerate(columns):
         column.position = place
@@ -126,15 +136,18 @@ def _keep(comparison: Comparison, fingerprint: str, measured: Measured) -> None:
     ComparisonMeasures.objects.update_or_create(comparison=comparison, defaults=values)
 
 
-def _primary(name: str) -> str:
+def _primary(name: str, judgements: JudgementSet | None) -> str:
     """As ir-measures writes it. How much was judged says nothing about which ranking is better."""
     try:
-        measure = measures_parse([name])[0]
+        measure = measures_parse([name], grades=judgement_grades(judgements) if judgements else ())[0]
     except AssayError as refusal:
         refusal.param = "primary_measure"
         raise
     if measure.NAME == JUDGED:
         message = f"'{name}' tells how much was judged, not which ranking is better; choose another primary measure."
+        raise AssayError("unknown_measure", message, status=422, param="primary_measure")
+    if len(str(measure)) > (most := Comparison._meta.get_field("primary_measure").max_length or 0):
+        message = f"'{measure}' has {len(str(measure))} characters; give a primary measure of up to {most}."
         raise AssayError("unknown_measure", message, status=422, param="primary_measure")
     return str(measure)
 

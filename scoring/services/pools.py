@@ -76,12 +76,17 @@ def pool_create(
     grades = _scale(scale if scale is not None else (base.scale if base and base.scale else default_scale()))
     threshold = relevant_from if relevant_from is not None else base.relevant_from if base else 1
     _check(k=k, quorum=quorum, threshold=threshold, grades=grades)
+    if base:
+        _check_base(base, grades)
     found = pool_candidates(
         stages=stages, run_set=run_set, query_set=queries, document_set=documents, depth=k, base=base,
         query_ids=query_ids,
     )  # fmt: skip
     if not found:
-        message = "All documents among the first of these rankings are judged already; take a larger k or no base."
+        message = (
+            f"Nothing is left to judge among the first {k:,} of these rankings: their documents are graded by the base "
+            "already, have no text, or are in neither set. Take a larger k, no base, or rankings of these sets."
+        )
         raise AssayError("nothing_to_judge", message, status=422, param="k")
     labels = [f"{stage} of {stage.job.name}" for stage in stages] + ([run_set.name] if run_set else [])
     with transaction.atomic():
@@ -152,6 +157,16 @@ def _scale(names: Sequence[str]) -> list[str]:
     if "" in grades or len(set(grades)) < len(grades):
         raise _bad_scale("Two grades have one name, or one has none; name each differently")
     return grades
+
+
+def _check_base(base: JudgementSet, grades: Sequence[str]) -> None:
+    """A version has one scale: what is judged later must mean what was judged before."""
+    if len(grades) != len(base.scale):
+        has = f"{len(base.scale)} grades" if base.scale else f"more than the {GRADES_NAMED[-1]} grades that a pool has"
+        raise _bad_scale(
+            f"'{base.name}' has {has}, and {len(grades)} were given, so that the next version would mix two scales; "
+            "give as many names, or no base"
+        )
 
 
 def _check(*, k: int, quorum: int, threshold: int, grades: Sequence[str]) -> None:

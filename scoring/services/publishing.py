@@ -14,7 +14,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.judging import grade_combined
 from scoring.models import Judgement, JudgementSet, JudgingRule, Pool, Verdict, VerdictSource
-from scoring.selectors.agreement import pool_agreement
+from scoring.selectors.agreement import INDEPENDENT, pool_agreement
 from scoring.selectors.pools import Pair
 from scoring.services.transitions import transition_record
 from scoring.states import SetState
@@ -47,11 +47,13 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
     rows = verdicts.order_by("pk").values_list(
         "pair__query_id", "pair__document_id", "source", "grade", "judge__name", "judge__model__name"
     )
+    # Where the first judge's grade counts, one who saw ranks, or a model, never comes before one who judged blind.
+    blind_first = sorted(rows, key=lambda row: row[2] not in INDEPENDENT)
     given: dict[Pair, list[int | None]] = {}
     rulings: dict[Pair, int | None] = {}
     judges, counted = Counter[str](), Counter[str]()
     models = set(newest.provenance.get("models", ())) if newest else set()
-    for query_id, document_id, source, grade, judge, model in rows:
+    for query_id, document_id, source, grade, judge, model in blind_first:
         models |= {model} if model else set()
         judges[judge] += 1
         counted[source] += 1

@@ -10,7 +10,7 @@ from django.db.models import ProtectedError
 from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.services import audit_record
-from scoring.models import DocumentSet
+from scoring.models import DocumentSet, JudgementSet, Pool, QueryResult
 from scoring.models.base import UploadedSet
 from scoring.states import SetState
 
@@ -23,20 +23,32 @@ def set_delete(*, principal: Principal, uploaded: UploadedSet) -> None:
             audit_record(
                 verb=f"{noun.replace(' ', '_')}.deleted", principal=principal, target=uploaded, detail=uploaded.counts
             )
+            if isinstance(uploaded, JudgementSet):
+                _keep_pools_in_line(uploaded)
             uploaded.delete()
     except ProtectedError as error:
         raise AssayError(
             "set_in_use",
-            f"The {noun} '{uploaded.name}' cannot be deleted: {_referring(error)} refer to it, and could not be read "
-            "without it.",
+            f"The {noun} '{uploaded.name}' cannot be deleted: {_referring(error)} could not be read without it. Delete "
+            "what uses it first.",
             status=409,
         ) from error
 
 
 def _referring(error: ProtectedError) -> str:
-    """Such as "2 jobs and 1 pools": of what there is."""
-    nouns = (str(row._meta.verbose_name_plural) for row in error.protected_objects)
-    return " and ".join(f"{count:,} {noun}" for noun, count in Counter(nouns).items())
+    """Such as "2 jobs and 1 pool": of what there is."""
+    models = Counter(type(row) for row in error.protected_objects if not isinstance(row, QueryResult))
+    return " and ".join(
+        f"{count:,} {model._meta.verbose_name if count == 1 else model._meta.verbose_name_plural}"
+        for model, count in models.items()
+    )
+
+
+def _keep_pools_in_line(version: JudgementSet) -> None:
+    """Pools that publish after ``version`` go on after another version of the same set: published as a set of its own,
+    their grades would stand without all the others."""
+    others = JudgementSet.objects.filter(root=version.root, state=SetState.READY).exclude(pk=version.pk)
+    Pool.objects.filter(base=version).update(base=others.order_by("-version").first())
 
 
 def document_set_check(document_set: DocumentSet) -> None:

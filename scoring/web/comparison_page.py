@@ -24,6 +24,7 @@ from scoring.selectors.comparisons import (
     LETTERS,
     ORDERS,
     disagreements,
+    judgements_deleted,
     judgements_newer,
     queries_found,
     query_kinds,
@@ -102,6 +103,10 @@ class ComparisonPage:
     @property
     def too_few(self) -> bool:
         return len(self.columns) < FEWEST
+
+    @property
+    def judgements_deleted(self) -> bool:
+        return judgements_deleted(self.comparison, self.measured)
 
     @property
     def first_measure(self) -> str:

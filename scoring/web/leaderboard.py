@@ -12,7 +12,9 @@ from django.views.generic import TemplateView
 from accounts.scopes import Scope
 from assay.errors import AssayError
 from assay.web.mixins import PrincipalMixin
+from scoring.measures import DEFAULT_MEASURES
 from scoring.models import JudgementSet, QuerySet
+from scoring.selectors.comparison_statistics import JUDGED
 from scoring.selectors.evaluations import evaluations_of
 from scoring.selectors.leaderboard import leaderboard, leaderboard_boards
 from scoring.web.evaluation_page import judged_tone
@@ -68,7 +70,9 @@ class LeaderboardView(PrincipalMixin, TemplateView):
             stage__job__query_set=board.query_set, judgement_set=board.judgements, incomplete=False
         )
         rows = own.select_related(None).values_list("measures", flat=True)
-        return list(dict.fromkeys(name for names in rows for name in names))
+        found = dict.fromkeys(name for names in rows for name in names)
+        # The usual one first; how much was judged, which says nothing about which ranking is better, last.
+        return sorted(found, key=lambda name: (name != DEFAULT_MEASURES[0], name.startswith(JUDGED)))
 
 
 def _id(given: str) -> UUID | None:

@@ -22,6 +22,8 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 
+expect.set_options(timeout=20_000)  # a busy machine is not a broken page
+
 MakeFile = Callable[[str, str], Path]
 
 

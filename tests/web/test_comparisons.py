@@ -11,8 +11,9 @@ from django.urls import reverse
 
 from scoring.ingest.items import ImportChecks
 from scoring.models import Comparison, Job, StageMethod
-from scoring.services.comparisons import comparison_create
+from scoring.services.comparisons import comparison_create, comparison_measures
 from scoring.services.jobs import job_delete
+from scoring.services.sets import set_delete
 from scoring.services.stage_plan import StagePlan
 from tests.web import factories
 from tests.web.conftest import World, text_of
@@ -178,6 +179,36 @@ def test_a_deleted_job_leaves_the_notes(
     for name in ("detail", "queries", "settings", "notes"):
         assert "has been deleted" in text_of(browser_client.get(page_of(comparison, name)))
     assert browser_client.get(page_of(comparison, "query", 0)).status_code == 404
+
+
+def test_the_primary_measure_may_have_exponential_gains(analyst: User, world: World, cascade: Job) -> None:
+    made = comparison_create(
+        principal=factories.principal(analyst),
+        stages=[world.job.last_stage, cascade.last_stage],
+        judgement_set=world.judgements,
+        primary_measure="nDCG(gains='exponential')@10",
+    )
+    measured = comparison_measures(comparison=made)
+    assert measured is not None and measured.table is not None
+    assert measured.table.measures[0] == made.primary_measure and "exponential" not in made.primary_measure
+
+
+def test_numbers_outlive_the_judgements_they_were_computed_with(
+    browser_client: Client, analyst: User, world: World, comparison: Comparison
+) -> None:
+    before = browser_client.get(page_of(comparison, "detail"))
+    table = before.context["page"].measured.table
+    set_delete(principal=factories.principal(analyst), uploaded=world.judgements)
+    after = browser_client.get(page_of(comparison, "detail"))
+    assert after.context["page"].measured.table == table
+    assert "have been deleted. The numbers stay." in text_of(after)
+    assert (
+        b"Judgements: deleted since" in browser_client.get(page_of(comparison, "export"), {"format": "wide"}).getvalue()
+    )
+    for name, more in (("queries", ()), ("query", (0,)), ("settings", ()), ("notes", ())):
+        assert browser_client.get(page_of(comparison, name, *more)).status_code == 200
+    moved = browser_client.post(page_of(comparison, "baseline"), {"position": "1"}, follow=True)
+    assert "its numbers stay, from the baseline they have" in text_of(moved)
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,21 @@ def test_the_leaderboard_tests_against_a_chosen_baseline(
     assert [row.evaluation.pk for row in browser_client.get(url).context["board"].rows] == [evaluation.pk]
 
 
+def test_how_much_was_judged_is_neither_the_usual_measure_of_a_leaderboard_nor_tested(
+    browser_client: Client, analyst: User, judged: tuple[Job, JudgementSet], evaluation: Evaluation
+) -> None:
+    job, judgements = judged
+    for stage in (evaluation.stage, job.stages.get(index=0)):
+        evaluation_create(
+            principal=factories.principal(analyst), stage=stage, judgement_set=judgements, measures=["Judged@10"]
+        )
+    url = reverse("web:leaderboard")
+    assert browser_client.get(url).context["measure"] == "nDCG@10"
+    coverage = browser_client.get(url, {"measure": "Judged@10"})
+    assert "how much was judged, no test" in text_of(coverage)
+    assert coverage.context["board"].rows[1].difference.p is None
+
+
 def test_an_evaluation_is_deleted_and_its_job_stays(browser_client: Client, evaluation: Evaluation) -> None:
     page = text_of(browser_client.post(page_of(evaluation, "delete"), follow=True))
     assert "is deleted; its job and its judgements stay" in page and not Evaluation.objects.exists()

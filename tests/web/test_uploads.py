@@ -169,7 +169,12 @@ def test_another_team_cannot_reach_a_staged_file(browser_client: Client, strange
 def test_a_set_is_deleted_only_while_no_job_uses_it(browser_client: Client, world: World) -> None:
     documents, judgements = world.documents.pk, world.judgements.pk
     used = browser_client.post(reverse("web:set_delete", args=["document-sets", documents]), follow=True)
-    assert "cannot be deleted" in text_of(used) and DocumentSet.objects.filter(pk=documents).exists()
+    assert (
+        "cannot be deleted: 1 job could not be read without it." in text_of(used)
+        and DocumentSet.objects.filter(pk=documents).exists()
+    )
+    asked = browser_client.post(reverse("web:set_delete", args=["query-sets", world.queries.pk]), follow=True)
+    assert "cannot be deleted: 1 job could not be read without it." in text_of(asked)
     free = browser_client.post(reverse("web:set_delete", args=["judgement-sets", judgements]), follow=True)
     assert "is deleted" in text_of(free) and not JudgementSet.objects.filter(pk=judgements).exists()
 

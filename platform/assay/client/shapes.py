@@ -234,6 +234,7 @@ class Comparison(TypedDict):
     stages: list[dict[str, Any]]
     created_at: str
     newer_judgement_set: str | None
+    judgements_deleted: bool
     n: int | None
     queries: int
     remarks: list[dict[str, str]]

@@ -378,3 +378,10 @@ def test_queries_whose_scores_contradict_the_ranks_are_counted() -> None:
     assert upload_preview(kind_name="runs", file=io.BytesIO(run)).report.disordered == {"q2", "q3"}
     mapping = {"rank": None}
     assert upload_preview(kind_name="runs", file=io.BytesIO(run), mapping=mapping).report.disordered == set()
+
+
+def test_a_fraction_among_trec_judgements_is_refused_with_its_line(upload: Upload) -> None:
+    with pytest.raises(AssayError, match=r"line 2 the grade is '1.5'; it must be a whole number"):
+        upload("judgements", b"q1 0 d1 3.0\nq1 0 d2 1.5\n")
+    assert upload("judgements", b"q1 0 d1 3.0\nq1 0 d3 -1\n").file_format == "trec-qrels"
+    assert list(Judgement.objects.values_list("document_id", "grade")) == [("d1", 3), ("d3", -1)]

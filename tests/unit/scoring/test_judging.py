@@ -28,6 +28,7 @@ from scoring.services.judging import (
 )
 from scoring.services.pools import pool_close, pool_create
 from scoring.services.publishing import BY_PEOPLE, pool_publish, publication_of
+from scoring.services.sets import set_delete
 from tests.unit.scoring.conftest import Upload
 
 RUN = b"".join(b"q%d Q0 d%d %d %d x\n" % (q, d, d + 1, 100 - d) for q in (1, 2) for d in range(8))
@@ -222,6 +223,54 @@ def test_what_waits_for_further_judges_is_not_published_unless_it_was_adjudicate
     verdict_write(pair=three, judge=judge_of(pool, ben.user), grade=0, source=VerdictSource.ADJUDICATED)
     found = publication_of(pool)
     assert (set(found.grades.values()), found.changed, found.waiting) == ({0, 1}, 2, 1)
+
+
+@pytest.mark.django_db
+def test_the_first_judge_is_one_who_judged_blind(pool: Pool, judges: list[Principal]) -> None:
+    ada, ben, _ = judges
+    pair = pool.pairs.order_by("place")[0]
+    assert ada.user is not None
+    verdict_write(pair=pair, judge=judge_of(pool, ada.user), grade=3, source=VerdictSource.SEEN)
+    assert set(publication_of(pool).grades.values()) == {3}
+    verdict_give(principal=ben, pair=pair, grade=1)
+    assert set(publication_of(pool).grades.values()) == {1}
+
+
+@pytest.mark.django_db
+def test_a_pool_whose_base_is_deleted_publishes_after_the_version_that_is_left(
+    principal: Principal, upload: Upload, base: Any, judges: list[Principal]
+) -> None:
+    first = _pool(principal, upload, base=base)
+    second = pool_create(
+        principal=principal, run_set=_run(first), query_set=first.query_set, document_set=first.document_set, base=base
+    )
+    for pool, pair, grade in ((first, ("q1", "d2"), 1), (second, ("q1", "d3"), 2)):
+        there = PoolPair.objects.get(pool=pool, query_id=pair[0], document_id=pair[1])
+        verdict_give(principal=judges[0], pair=there, grade=grade)
+    newer = pool_publish(principal=principal, pool=first)
+    set_delete(principal=principal, uploaded=base)
+    second.refresh_from_db()
+    newest = pool_publish(principal=principal, pool=second)
+    assert (newest.root, newest.version) == (newer.root, 3)
+    assert _grades(newest) == {**_grades(newer), ("q1", "d3"): 2}
+
+
+@pytest.mark.django_db
+def test_a_pool_has_as_many_grades_as_its_base(principal: Principal, pool: Pool, base: Any) -> None:
+    made_of = {"run_set": _run(pool), "query_set": pool.query_set, "document_set": pool.document_set, "base": base}
+    with pytest.raises(AssayError, match="has 4 grades, and 2 were given") as refusal:
+        pool_create(principal=principal, scale=["no", "yes"], **made_of)
+    assert refusal.value.code == "bad_scale"
+    assert pool_create(principal=principal, scale=["no", "hardly", "partly", "yes"], **made_of).scale[-1] == "yes"
+
+
+@pytest.mark.django_db
+def test_a_pool_of_nothing_says_all_that_may_be_the_reason(principal: Principal, upload: Upload) -> None:
+    pool = _pool(principal, upload)
+    strangers = upload("runs", b"q1 Q0 elsewhere 1 9 x\n")
+    with pytest.raises(AssayError, match="are in neither set") as refusal:
+        pool_create(principal=principal, run_set=strangers, query_set=pool.query_set, document_set=pool.document_set)
+    assert refusal.value.code == "nothing_to_judge"
 
 
 @pytest.mark.django_db
