@@ -31,9 +31,6 @@ class Judge(models.Model):
         ordering = ("pool", "pk")
         constraints = (
             models.UniqueConstraint(fields=("pool", "user"), name="judge_user_once"),
-            models.UniqueConstraint(
-                fields=("pool", "name"), condition=Q(user=None, model=None), name="judge_name_once"
-            ),
             models.CheckConstraint(condition=Q(user=None) | Q(model=None), name="judge_user_or_model"),
         )
 

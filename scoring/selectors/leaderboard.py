@@ -56,18 +56,20 @@ def leaderboard(
     """Complete evaluations only, the newest of each stage, over the queries that all of them evaluated; the baseline is
     the oldest unless another is named. p is Holm-corrected over all but the baseline.
 
-    Raises AssayError 404 ``not_found`` for a baseline that is not among them.
+    Raises AssayError 404 ``not_found`` for a baseline that is not among them, 422 ``unknown_measure`` for one that none
+    of them has.
     """
-    rows = evaluations_of(principal).filter(
-        stage__job__query_set=query_set, judgement_set=judgements, incomplete=False, only_relevant=False,
-        measures__contains=[measure],
-    )  # fmt: skip
+    every = evaluations_of(principal).filter(
+        stage__job__query_set=query_set, judgement_set=judgements, incomplete=False, only_relevant=False
+    )
+    rows = every.filter(measures__contains=[measure])
     newest: dict[int, Evaluation] = {}
     for evaluation in rows.order_by("-created_at"):
         if evaluation.stage.finished_at == evaluation.ranked_at:
             newest.setdefault(evaluation.stage_id, evaluation)
     found = sorted(newest.values(), key=lambda one: one.created_at)
     if not found and baseline is None:
+        _check_measure(measure, every)
         return Leaderboard(measure, 0, None, [])
     first = found[0] if baseline is None else next((one for one in found if one.pk == baseline), None)
     if first is None:
@@ -109,6 +111,13 @@ def _figure(evaluation: Evaluation, measure: str) -> dict[str, Any]:
 def _mean(evaluation: Evaluation, measure: str) -> float | None:
     mean: float | None = _figure(evaluation, measure)["mean"]
     return mean
+
+
+def _check_measure(measure: str, evaluations: QuerySet[Any]) -> None:
+    named = {name for names in evaluations.select_related(None).values_list("measures", flat=True) for name in names}
+    if named and measure not in named:
+        message = f"No evaluation here has '{measure}'; there are {', '.join(sorted(named))}."
+        raise AssayError("unknown_measure", message, status=422, param="measure")
 
 
 def _common(evaluations: Sequence[Evaluation], arrays: Sequence[EvaluationArrays], measure: str) -> tuple[Any, int]:

@@ -147,5 +147,5 @@ def test_the_leaderboard_is_over_the_same_queries(
     baseline, other = board["rows"]
     assert baseline["delta"] is None and baseline["verdict"] is None
     assert other["delta"] == pytest.approx(other["mean"] - baseline["mean"]) and other["verdict"] == "few queries"
-    empty = api.get(f"{PATH}/leaderboard", {**query, "measure": "AP"}).json()
-    assert empty["rows"] == [] and empty["baseline"] is None
+    refused = api.get(f"{PATH}/leaderboard", {**query, "measure": "AP"})
+    assert refused.status_code == 422 and "there are Judged@10, R@100, RR@10, nDCG@10" in refused.content.decode()
