@@ -26,7 +26,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.api.jobs import OneRenderer
 from scoring.api.openapi import BODY, LISTED, READ, operation
-from scoring.api.reports import REPORT_ANSWERS, REPORT_EXAMPLE, IntervalSerializer, ReportQuerySerializer
+from scoring.api.reports import REPORT, IntervalSerializer, ReportQuerySerializer
 from scoring.api.resources import ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
 from scoring.export.comparisons import comparison_report
@@ -328,12 +328,9 @@ class ComparisonViewSet(ResourceViewSet):
         return Response(_detail(comparison_change(principal=self.principal, comparison=comparison, **fields)))
 
     @extend_schema(
-        summary="Download what was measured as a file",
         description="CSV with a row per query (`wide`) or per value (`long`), Markdown or LaTeX with the tests. Each "
         "begins with where its numbers come from.",
-        parameters=[ReportQuerySerializer],
-        responses=REPORT_ANSWERS,
-        examples=[REPORT_EXAMPLE],
+        **REPORT,
     )
     @action(detail=True, content_negotiation_class=OneRenderer)
     def export(self, request: Request, pk: str) -> StreamingHttpResponse:

@@ -26,6 +26,15 @@ class ReportQuerySerializer(StrictSerializer):
     format = serializers.ChoiceField([(name, each.title) for name, each in REPORTS.items()])
 
 
+# What the documentation says of both; each adds its own description.
+REPORT: Final[dict[str, Any]] = {
+    "summary": "Download what was measured as a file",
+    "parameters": [ReportQuerySerializer],
+    "responses": REPORT_ANSWERS,
+    "examples": [REPORT_EXAMPLE],
+}
+
+
 class IntervalSerializer(serializers.Serializer[Any]):
     low = serializers.FloatField()
     high = serializers.FloatField()
