@@ -62,13 +62,13 @@
   });
 
   // Whether the guidelines are open is kept for the next pair and the next visit.
-  const remember = (container) => container.querySelectorAll("[data-remembered]").forEach((details) => {
-    const name = `open-${details.dataset.remembered}`;
-    try {
-      details.open = localStorage.getItem(name) === "yes";
-      details.addEventListener("toggle", () => localStorage.setItem(name, details.open ? "yes" : "no"));
-    } catch { /* a private window: it stays as it is */ }
+  const remember = () => document.querySelectorAll("[data-remembered]").forEach((details) => {
+    try { details.open = localStorage.getItem(`open-${details.dataset.remembered}`) === "yes"; } catch { /* a private window: it stays as it is */ }
   });
-  remember(document);
-  document.addEventListener("htmx:afterSettle", (event) => remember(event.detail.elt));
+  document.addEventListener("toggle", (event) => {
+    const name = event.target.dataset?.remembered;
+    try { if (name) localStorage.setItem(`open-${name}`, event.target.open ? "yes" : "no"); } catch { /* as above */ }
+  }, { capture: true }); // it does not bubble
+  remember();
+  document.addEventListener("htmx:afterSwap", remember); // before a key can be pressed on what came
 })();
