@@ -128,6 +128,13 @@ function rankChanges() {
   }));
 }
 
+// What renews itself waits while a question in it is open.
+function openQuestions() {
+  document.body.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.target.matches?.('[hx-trigger^="every"]') && event.target.querySelector(".confirm[open]")) event.preventDefault();
+  });
+}
+
 // A column that goes takes its request with it.
 function columnsGone() {
   document.body.addEventListener("htmx:beforeCleanupElement", (event) => {
@@ -137,6 +144,7 @@ function columnsGone() {
 
 document.addEventListener("DOMContentLoaded", () => {
   columnsGone();
+  openQuestions();
   document.body.addEventListener("htmx:afterSettle", rankChanges);
   themeChoice();
   menus();

@@ -6,7 +6,6 @@ import re
 from typing import Any, ClassVar, Final
 
 from django import forms
-from django.core.paginator import Paginator
 from django.http import Http404
 from django.urls import reverse
 from django.views.generic import TemplateView
@@ -22,6 +21,7 @@ from scoring.services.adjudication import adjudication_withdraw, pair_adjudicate
 from scoring.services.model_judges import JUDGES, model_judge_ask
 from scoring.web.actions import ActionView
 from scoring.web.figures import histogram
+from scoring.web.paging import SayingPaginator
 from scoring.web.pools import pool_or_404
 
 PAIRS_PER_PAGE: Final = 10
@@ -60,7 +60,7 @@ class PoolConflictsView(PrincipalMixin, TemplateView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         pool = pool_or_404(self)
         cell = self._cell(pool)
-        page = Paginator(cell["pairs"] if cell else conflicts_queue(pool), PAIRS_PER_PAGE).get_page(
+        page = SayingPaginator(cell["pairs"] if cell else conflicts_queue(pool), PAIRS_PER_PAGE).get_page(
             self.request.GET.get("page")
         )
         conflicts = conflicts_shown(pool, list(page.object_list))

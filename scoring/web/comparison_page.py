@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -37,6 +36,7 @@ from scoring.statistics import PairedTest
 from scoring.web.comparison_figures import cell_rows
 from scoring.web.comparison_queries import query_rows, side_by_side
 from scoring.web.comparisons import comparison_or_404
+from scoring.web.paging import SayingPaginator
 from scoring.web.reports import report_choices
 
 QUERIES_PER_PAGE: Final = 50
@@ -185,7 +185,7 @@ class ComparisonQueriesView(ComparisonView):
         if page.measured is None:
             return {}
         ordered, state = _ordered(page, self.request)
-        queries = Paginator(ordered, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
+        queries = SayingPaginator(ordered, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
         rows = query_rows(page.measured, page.stages, page.other, list(queries))
         orders = {name: words for name, words in ORDERS.items() if name != "change" or page.measured.judged}
         return {"queries": queries, "rows": rows, "kinds": _kinds(page), "orders": orders, **state}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import ir_measures
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -28,6 +27,7 @@ from scoring.selectors.texts import texts_shown
 from scoring.web.evaluations import evaluation_or_404
 from scoring.web.figures import histogram
 from scoring.web.measure_words import meaning, substituted
+from scoring.web.paging import SayingPaginator
 from scoring.web.reports import report_choices
 
 TABS: Final = {"detail": "Summary", "queries": "Queries", "coverage": "Coverage", "stages": "Stages"}
@@ -200,7 +200,7 @@ class EvaluationQueriesView(EvaluationView):
     def context(self, page: EvaluationPage) -> dict[str, Any]:
         state, tags = QueryList.of(page.evaluation, self.request), query_tags(page.stage.job.query_set)
         positions = state.positions(page, tags)
-        queries = Paginator(positions, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
+        queries = SayingPaginator(positions, QUERIES_PER_PAGE).get_page(self.request.GET.get("page"))
         lists = {name: len(found) for name, found in page.arrays.lists().items()}
         return {
             "state": state,

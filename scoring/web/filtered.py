@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from django.http import HttpRequest, HttpResponse
 from django_filters import FilterSet
 from django_filters.views import FilterView
-from django_tables2 import SingleTableMixin
+from django_tables2 import SingleTableMixin, Table
 
 from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
@@ -18,13 +18,25 @@ from scoring.web.paging import TablePaginator
 BESIDE: Final = ("page", "per_page", "sort", PARAMETER)
 
 
-class FilteredListView(PrincipalMixin, SingleTableMixin, FilterView):
-    filterset_class: type[FilterSet]
+class PagedTableMixin(SingleTableMixin):
+    """A table in pages, which says so where its address names a page that is not there."""
+
+    request: HttpRequest
     # Only the table makes pages: the list below it would count once more, and refuse a page that is not there.
     table_pagination: ClassVar[dict[str, Any]] = {"paginator_class": TablePaginator, "per_page": 25}
 
     def get_paginate_by(self, table_data: Any) -> None:
         return None
+
+    def get_table(self, **kwargs: Any) -> Table:
+        table = super().get_table(**kwargs)
+        # Again, with what was given: the table itself passes over a page that is no number.
+        table.page = table.paginator.get_page(self.request.GET.get(table.prefixed_page_field))
+        return table
+
+
+class FilteredListView(PrincipalMixin, PagedTableMixin, FilterView):
+    filterset_class: type[FilterSet]
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         self.filterset = self.get_filterset(self.filterset_class)

@@ -13,7 +13,7 @@ from assay.errors import AssayError
 from scoring.models import Job
 from scoring.services.job_control import job_cancel, job_clone, job_pause, job_resume
 from scoring.services.job_retry import job_retry
-from scoring.services.jobs import job_change, job_delete
+from scoring.services.jobs import PRIORITIES, job_change, job_delete
 from scoring.web.actions import ActionView
 from scoring.web.jobs import job_or_404
 
@@ -24,11 +24,12 @@ MOVES: Final[dict[str, tuple[Move, str]]] = {
     "cancel": (job_cancel, "Job “{}” is being cancelled. What was scored already stays."),
     "retry": (job_retry, "Job “{}” is queued again with what is unfinished. What was scored already stays."),
 }
+STEPS: Final = {"raise": 10, "lower": -10}  # of the priority
 
 
 class JobChangeForm(forms.Form):
     name = forms.CharField(max_length=200)
-    priority = forms.IntegerField(min_value=-100, max_value=100, help_text="From -100 to 100; higher runs first.")
+    priority = forms.IntegerField(min_value=PRIORITIES[0], max_value=PRIORITIES[-1], help_text="From -100 to 100; higher runs first.")
     complete_within = forms.IntegerField(
         label="Seconds to be done in",
         required=False,
@@ -39,20 +40,34 @@ class JobChangeForm(forms.Form):
 
 class JobActionView(ActionView):
     required_scope: ClassVar[str] = Scope.JOBS
+    move: str = ""  # what the address ends with, where one view does several
 
     def job(self) -> Job:
         return job_or_404(self, self.kwargs["pk"])
 
     def after(self) -> str:
+        """The job's page; the queue, at the button that was pressed there, for who came from it."""
+        if self.request.POST.get("back") == "queue":
+            return f"{reverse('web:queue')}#{self.move}-{self.kwargs['pk']}"
         return reverse("web:job_detail", args=[self.kwargs["pk"]])
 
 
 class JobMoveView(JobActionView):
-    move = ""  # one of MOVES
+    """One of MOVES."""
 
     def act(self) -> str:
         service, said = MOVES[self.move]
         return said.format(service(principal=self.principal, job=self.job()).name)
+
+
+class JobPriorityView(JobActionView):
+    """One of STEPS up or down the queue."""
+
+    def act(self) -> str:
+        job = self.job()
+        wanted = min(max(job.priority + STEPS[self.move], PRIORITIES[0]), PRIORITIES[-1])
+        job = job_change(principal=self.principal, job=job, priority=wanted)
+        return f"Job “{job.name}” has priority {job.priority} now."
 
 
 class JobChangeView(JobActionView):

@@ -68,6 +68,10 @@ urlpatterns = [
         path(f"jobs/<uuid:pk>/{move}/", job_actions.JobMoveView.as_view(move=move), name=f"job_{move}")
         for move in job_actions.MOVES
     ),
+    *(
+        path(f"jobs/<uuid:pk>/{move}/", job_actions.JobPriorityView.as_view(move=move), name=f"job_{move}")
+        for move in job_actions.STEPS
+    ),
     path("jobs/<uuid:pk>/change/", job_actions.JobChangeView.as_view(), name="job_change"),
     path("jobs/<uuid:pk>/clone/", job_actions.JobCloneView.as_view(), name="job_clone"),
     path("jobs/<uuid:pk>/delete/", job_actions.JobDeleteView.as_view(), name="job_delete"),

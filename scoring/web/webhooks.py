@@ -24,7 +24,7 @@ from scoring.services.webhooks import webhook_change, webhook_change_secret, web
 from scoring.states import DeliveryState
 from scoring.web.actions import ActionView
 from scoring.web.admin_tables import DeliveryTable, WebhookTable
-from scoring.web.filtered import FilteredListView
+from scoring.web.filtered import FilteredListView, PagedTableMixin
 from scoring.web.secrets_shown import shown_once
 
 DEEDS: Final = ("enable", "disable", "test", "delete")
@@ -55,7 +55,7 @@ def webhook_or_404(view: PrincipalMixin) -> Webhook:
     return webhook
 
 
-class WebhookListView(PrincipalMixin, SingleTableView):
+class WebhookListView(PrincipalMixin, PagedTableMixin, SingleTableView):
     required_scope: ClassVar[str] = Scope.JOBS
     table_class = WebhookTable
     template_name = "webhooks/list.html"

@@ -16,12 +16,12 @@ from accounts.models import ApiToken, Membership, Team
 from accounts.scopes import Role
 from accounts.services import token_create
 from audit.models import AuditEvent
-from scoring.models import Errand, ModelSample, ScoringModel, Usage, Webhook, WebhookDelivery, WorkerSample
+from scoring.models import Errand, Job, ModelSample, ScoringModel, Usage, Webhook, WebhookDelivery, WorkerSample
 from scoring.services import errands
 from scoring.services.history import samples_take
 from scoring.services.webhook_deliveries import webhook_test
 from scoring.services.webhooks import webhook_create
-from scoring.states import DeliveryState, ErrandState
+from scoring.states import DeliveryState, ErrandState, JobState
 from tests.web import factories
 from tests.web.conftest import World, text_of
 from tests.web.test_pages import assert_clean, count_queries
@@ -172,6 +172,32 @@ def test_the_queue_tells_what_waits(admin_page: Client, analyst: User, world: Wo
     for number in range(3):
         factories.submitted(analyst, world.model, world.documents, world.queries, name=f"Waiting {number}")
     assert count_queries(admin_page, reverse("web:queue")) == before <= 8
+
+
+def test_jobs_are_steered_from_the_queue(admin_page: Client, analyst: User, world: World, stranger: Client) -> None:
+    job = factories.submitted(analyst, world.model, world.documents, world.queries, name="Waiting one")
+    queue = reverse("web:queue")
+
+    def press(move: str) -> str:
+        address = reverse(f"web:job_{move}", args=[job.pk])
+        assert f'action="{address}"' in text_of(admin_page.get(queue))
+        assert admin_page.get(address).status_code == 405 and stranger.post(address).status_code == 404
+        answer = admin_page.post(address, {"back": "queue"})
+        assert answer["Location"] == f"{queue}#{move}-{job.pk}"
+        job.refresh_from_db()
+        return text_of(admin_page.get(queue))
+
+    assert "has priority 10 now" in press("raise") and job.priority == 10
+    Job.objects.filter(pk=job.pk).update(priority=95)
+    assert "has priority 100 now" in press("raise") and "has priority 90 now" in press("lower")
+    assert "is being cancelled" in press("cancel") and "Raise the priority" not in text_of(admin_page.get(queue))
+    other = factories.submitted(analyst, world.model, world.documents, world.queries, name="Another")
+    admin_page.post(reverse("web:job_pause", args=[other.pk]), {"back": "queue"})
+    other.refresh_from_db()
+    assert other.state == JobState.PAUSED
+    Job.objects.filter(pk=other.pk).update(state=JobState.QUEUED, team=Team.objects.create(name="third"))
+    page = text_of(admin_page.get(queue))  # of all teams; a job of another team has its buttons there
+    assert "Another" in page and "Raise the priority" not in page
 
 
 def test_an_inspection_fills_the_form_in_and_registers(admin_page: Client, world: World) -> None:

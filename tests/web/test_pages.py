@@ -14,7 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from scoring.models import ScoreRequest, Worker
+from accounts.models import Team
+from scoring.models import ScoreRequest, Webhook, Worker
 from scoring.services.evaluations import evaluation_create
 from scoring.states import WorkerState
 from scoring.web.set_kinds import SET_KINDS
@@ -243,14 +244,17 @@ def test_the_workers_page_shows_some_cards_and_counts_all(
     assert "No worker is in this state" in text_of(browser_client.get(url, {"state": "stalled"}))
 
 
-def test_a_page_that_is_not_there_is_said_to_be_another(admin_page: Client, world: World) -> None:
+def test_a_page_that_is_not_there_is_said_to_be_another(admin_page: Client, team: Team, world: World) -> None:
+    Webhook.objects.create(team=team, url="https://hooks.example/", pepper_id=1)
     rows = f"/document-sets/{world.documents.pk}/"
-    for path in ("/jobs/", "/audit/", rows):
-        beyond = admin_page.get(path, {"page": "99999"}).content.decode()
-        assert "There is no page 99999; this is the last one, page 1." in beyond, path
+    for path in ("/jobs/", "/audit/", "/webhooks/", rows):
+        for number in ("99999", "0"):
+            beyond = admin_page.get(path, {"page": number}).content.decode()
+            assert f"There is no page {number}; this is the last one, page 1." in beyond, path
+        unread = html.unescape(admin_page.get(path, {"page": "x"}).content.decode())
+        assert "'x' is no number of a page; this is the first page." in unread, path
         usual = admin_page.get(path).content.decode()
         assert "is no number of a page" not in usual and "There is no page" not in usual, path
-    assert "is no number of a page" in admin_page.get(rows, {"page": "x"}).content.decode()
 
 
 def test_what_an_address_names_and_nobody_has_is_said(admin_page: Client, world: World) -> None:
