@@ -154,6 +154,7 @@ def platform() -> Iterator[str]:
     serve = subprocess.Popen(
         [*manage, "serve", "--empty", "--port", str(PORT)], env=environment, stdout=subprocess.PIPE, text=True
     )
+    register: subprocess.Popen[bytes] | None = None
     try:
         assert serve.stdout is not None
         login = next((found[0] for line in serve.stdout if (found := re.search(r"http\S+/\S+/\S+", line))), None)
@@ -162,11 +163,10 @@ def platform() -> Iterator[str]:
         # Until the last model is served, the first ones are in use already.
         register = subprocess.Popen([*manage, "register_bundled_models"], env=environment)
         yield login
-        register.terminate()
-        register.wait(timeout=60)
     finally:
-        serve.terminate()
-        serve.wait(timeout=60)
+        for process in filter(None, (register, serve)):
+            process.terminate()
+            process.wait(timeout=60)
         shutil.rmtree(data_dir, ignore_errors=True)
 
 

@@ -49,7 +49,7 @@ class ModelAliasViewSet(ResourceViewSet):
     model = ModelAlias
     pagination_class = ByName
     lookup_field = "name"
-    lookup_value_converter = "slug"
+    lookup_value_converter = "str"  # what is no name is told so
     serializer_class = AliasSerializer
 
     def rows(self) -> QuerySet[ModelAlias]:

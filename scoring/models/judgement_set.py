@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
+from django.db.models import Max
+from django.db.models.functions import Greatest
 
 from scoring.ids import new_id
 from scoring.models.base import UploadedSet, choice_constraint
@@ -27,6 +30,9 @@ class JudgementSet(UploadedSet):
 
     root = models.UUIDField(default=new_id, db_default=RandomUUID(), help_text="the same for all versions of a set")
     version = models.PositiveIntegerField(default=1, db_default=1)
+    highest_gone = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="the highest version of this root that was deleted: no number comes twice"
+    )
     scale = models.JSONField(
         default=default_scale, db_default=list(DEFAULT_SCALE), help_text="names of the grades 0, 1, …, worst first"
     )
@@ -43,6 +49,12 @@ class JudgementSet(UploadedSet):
             models.UniqueConstraint(fields=("root", "version"), name="judgement_set_version"),
         )
         indexes = (models.Index(fields=("team", "checksum"), name="judgement_set_checksum"),)
+
+    @classmethod
+    def next_version(cls, root: uuid.UUID) -> int:
+        """The number after all that versions of ``root`` have or had."""
+        highest = cls.objects.filter(root=root).aggregate(number=Max(Greatest("version", "highest_gone")))["number"]
+        return (highest or 0) + 1
 
     @property
     def judging_models(self) -> list[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Lower
 
 from scoring.models.scoring_model import ScoringModel
 
@@ -20,6 +21,7 @@ class ModelAlias(models.Model):
     class Meta:
         ordering = ("name",)
         verbose_name_plural = "model aliases"
+        constraints = (models.UniqueConstraint(Lower("name"), name="model_alias_name_any_case"),)
 
     def __str__(self) -> str:
         return self.name

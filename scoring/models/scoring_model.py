@@ -5,6 +5,7 @@ from typing import Final
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
+from django.db.models.functions import Lower
 
 from scoring.ids import new_id
 from scoring.models.base import choice_constraint
@@ -158,6 +159,7 @@ class ScoringModel(models.Model):
             models.UniqueConstraint(
                 fields=("kind",), condition=models.Q(is_default=True), name="scoring_model_one_default_per_kind"
             ),
+            models.UniqueConstraint(Lower("name"), name="scoring_model_name_any_case"),
         )
 
     def __str__(self) -> str:

@@ -41,6 +41,7 @@ from scoring.selectors.texts import texts_shown
 
 MOST_PAIRS: Final = 100_000
 DEEPEST: Final = 1_000
+NAMED: Final = 5  # in a sentence about many
 USUAL_SECONDS: Final = 10.0  # per pair, of somebody who has not judged yet
 PACE_VERDICTS: Final = 200
 PACE_LEAST: Final = 10
@@ -106,12 +107,19 @@ def pool_candidates(
     """The pairs among the first ``depth`` of any of the rankings that ``base`` does not grade, each with its rank by
     source; of ``query_ids`` alone if any are given. Documents without text are left out: there is nothing to judge.
 
-    Raises AssayError 422 ``pool_too_large``.
+    Raises AssayError 422 ``no_such_query``, ``pool_too_large``.
     """
     found: dict[Pair, dict[str, int]] = {}
     wanted = set(query_ids)
     known = set(query_set.queries.values_list("external_id", flat=True))
-    asked = known & wanted if wanted else known
+    if unknown := sorted(wanted - known):
+        more = f" and {len(unknown) - NAMED:,} more" if len(unknown) > NAMED else ""
+        message = (
+            f"The query set '{query_set.name}' has no query {', '.join(map(repr, unknown[:NAMED]))}{more}; give ids of "
+            "its file, or none for all queries."
+        )
+        raise AssayError("no_such_query", message, status=422, param="query_ids")
+    asked = wanted or known
     sources = [(f"stage {stage.pk}", _stage_tops(stage, depth)) for stage in stages]
     if run_set is not None:
         sources.append((f"run {run_set.pk}", _run_tops(run_set, depth)))

@@ -50,7 +50,7 @@ def comparison_create(
         comparison = Comparison.objects.create(
             team=principal.team,
             created_by=principal.user,
-            name=name or " vs. ".join(dict.fromkeys(str(stage) for stage in stages))[:200],
+            name=name or _named(stages),
             judgement_set=judgement_set,
             pinned=pinned,
             notes=notes,
@@ -129,6 +129,19 @@ def comparison_measures(*, comparison: Comparison) -> Measured | None:
     measured = measures_of(stages, comparison.judgement_set, primary=comparison.primary_measure, test=comparison.test)
     _keep(comparison, fingerprint, measured)
     return measured
+
+
+def _named(stages: Sequence[Stage]) -> str:
+    """After what differs: the rankings, else those of one name with their jobs, of one name too with their times."""
+    ways = (
+        lambda stage: str(stage),
+        lambda stage: f"{stage} of {stage.job.name}",
+        lambda stage: f"{stage} of {stage.job.name}, {stage.finished_at:%Y-%m-%d %H:%M:%S}",
+    )
+    names = [str(stage) for stage in stages]
+    for way in ways:
+        names = [way(stage) if names.count(name) > 1 else name for stage, name in zip(stages, names, strict=True)]
+    return " vs. ".join(names)[:200]
 
 
 def _keep(comparison: Comparison, fingerprint: str, measured: Measured) -> None:

@@ -182,7 +182,7 @@ def _version(base: JudgementSet | None) -> dict[str, Any]:
     versions = JudgementSet.objects.select_for_update().filter(root=base.root).order_by("-version")
     return {
         "root": base.root,
-        "version": versions[0].version + 1,
+        "version": JudgementSet.next_version(versions[0].root),
         "relevant_from": base.relevant_from,
         "guidelines": base.guidelines,
     }

@@ -68,7 +68,7 @@ def pool_create(
     """The first ``k`` of ``stages`` and of ``run_set``, without what ``base`` grades, in an order that tells nothing.
 
     Scale, threshold and guidelines are the base's where they are not given. Raises AssayError 422 ``not_poolable``,
-    ``bad_scale``, ``bad_pool``, ``pool_too_large`` or ``nothing_to_judge``; 409 ``job_not_ended``.
+    ``bad_scale``, ``bad_pool``, ``no_such_query``, ``pool_too_large`` or ``nothing_to_judge``; 409 ``job_not_ended``.
     """
     queries, documents = pool_sets(stages, query_set=query_set, document_set=document_set)
     if not stages and run_set is None:

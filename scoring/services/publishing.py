@@ -69,7 +69,7 @@ def publication_of(pool: Pool, *, sources: Collection[str] = BY_PEOPLE) -> Publi
         if combined is not None:
             grades[pair] = combined
     return Publication(
-        version=newest.version + 1 if newest else 1,
+        version=JudgementSet.next_version(newest.root) if newest else 1,
         newest=newest,
         grades=grades,
         changed=len(grades.items() - _known(newest, grades).items()),

@@ -55,7 +55,7 @@ def model_register(*, principal: Principal, **fields: Any) -> ScoringModel:
     model_check(model)
     try:
         with transaction.atomic():
-            name_check(model.name)
+            name_check(model)
             model.save(force_insert=True)
             transition_record(model, "", ModelState.REGISTERED, actor=principal.label, reason="registered").save()
             audit_record(
@@ -88,7 +88,7 @@ def model_change(*, principal: Principal, model: ScoringModel, **fields: Any) ->
     try:
         with transaction.atomic():
             if "name" in changed:
-                name_check(model.name)
+                name_check(model)
             if changed.keys() & FOLLOWED_BY_WORKERS:
                 model.generation += 1
             if changed.keys() & DECIDES_SCORES:  # what was measured was of another model

@@ -29,7 +29,9 @@ STEPS: Final = {"raise": 10, "lower": -10}  # of the priority
 
 class JobChangeForm(forms.Form):
     name = forms.CharField(max_length=200)
-    priority = forms.IntegerField(min_value=PRIORITIES[0], max_value=PRIORITIES[-1], help_text="From -100 to 100; higher runs first.")
+    priority = forms.IntegerField(
+        min_value=PRIORITIES[0], max_value=PRIORITIES[-1], help_text="From -100 to 100; higher runs first."
+    )
     complete_within = forms.IntegerField(
         label="Seconds to be done in",
         required=False,
@@ -75,7 +77,7 @@ class JobChangeView(JobActionView):
         job, form = self.job(), JobChangeForm(self.request.POST)
         if not form.is_valid():
             field, errors = next(iter(form.errors.get_json_data().items()))
-            raise AssayError("invalid", f"{form.fields[field].label or field.capitalize()}: {errors[0]['message']}")
+            raise AssayError("invalid", f"{form[field].label}: {errors[0]['message']}")
         job = job_change(principal=self.principal, job=job, **form.cleaned_data)
         return f"Job “{job.name}” is changed."
 

@@ -31,7 +31,7 @@ from scoring.services.placements import model_load, model_reload, model_unload
 from scoring.services.registry import model_change, model_disable, model_self_test
 from scoring.services.thresholds import model_advice
 from scoring.web.actions import ActionView
-from scoring.web.charts import line_chart
+from scoring.web.figures import line_chart
 from scoring.web.model_forms import BenchmarkForm, PlacingForm, SettingsForm
 
 LOG_SHOWN: Final = 20
@@ -158,7 +158,7 @@ class ModelPlacementsView(PrincipalMixin, View):
 def checked(form: Any) -> dict[str, Any]:
     if not form.is_valid():
         field, errors = next(iter(form.errors.items()))
-        raise AssayError("invalid_model", f"{form.fields[field].label}: {errors[0]}", status=422, param=field)
+        raise AssayError("invalid_model", f"{form[field].label}: {errors[0]}", status=422, param=field)
     fields: dict[str, Any] = form.cleaned_data
     return fields
 

@@ -15,8 +15,8 @@ from assay.api.sentences import shortened
 from assay.web.mixins import PrincipalMixin
 from scoring.export.usage import usage_table
 from scoring.selectors.usage import ALL_TEAMS_GROUPS, FIGURES, GROUPS, usage_totals
-from scoring.web.charts import bar_chart
 from scoring.web.exports import Choice, export_choices
+from scoring.web.figures import histogram
 
 USUAL_DAYS: Final = 30
 MOST_DAYS: Final = 366
@@ -87,7 +87,9 @@ class UsageView(PrincipalMixin, TemplateView):
         totals = {name: sum(line[name] for line in lines) for name in FIGURES}
         return self.get_context_data(
             form=form, lines=lines, by=by, by_title=TITLES[by], totals=totals, all_teams=self._all_teams,
-            chart=bar_chart([(str(day), per_day[day]) for day in days]), figure_title=TITLES[figure], days=days,
+            histogram=histogram(
+                [(str(day), per_day[day]) for day in days], caption=f"{TITLES[figure]} per day", unit=TITLES[figure]
+            ),
             exports=self._exports(asked),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ from scoring.services.holds import worker_drain, worker_maintain, worker_release
 from scoring.snapshots import Snapshot
 from scoring.states import PlacementState, WorkerHold, WorkerState
 from scoring.web.actions import ActionView
-from scoring.web.charts import line_chart
+from scoring.web.figures import line_chart
 from scoring.web.htmx import wants_fragment
 from scoring.web.paging import SayingPaginator
 

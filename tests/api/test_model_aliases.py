@@ -49,6 +49,13 @@ def test_a_name_that_is_taken_is_refused_both_ways(api: APIClient, model: Scorin
         api.post("/api/v1/models", {"name": "production", "kind": "sparse", "source": "package:x/y"}),
     ):
         assert answer.status_code == 409 and "alias" in answer.json()["error"]["message"]
+    for name, code in (("Production", "name_taken"), ("LATE", "name_taken"), ("new", "invalid_model")):
+        answer = api.post("/api/v1/models", {"name": name, "kind": "sparse", "source": "package:x/y"})
+        assert answer.json()["error"]["code"] == code
+    assert api.patch("/api/v1/models/late", {"name": "Late"}).json()["name"] == "Late"
+    assert api.patch("/api/v1/models/Late", {"name": "late"}).status_code == 200
+    spaced = api.put("/api/v1/model-aliases/my%20alias", {"model": "late"})
+    assert spaced.status_code == 422 and "'my alias' cannot be an alias; give" in spaced.json()["error"]["message"]
     ScoringModel.objects.filter(pk=other.pk).update(state=ModelState.DISABLED)
     assert api.put(PATH, {"model": "later"}).json()["error"]["code"] == "model_not_served"
     assert api.get(PATH).json()["model"] == "late"  # it stayed

@@ -232,6 +232,8 @@ def test_an_inspection_fills_the_form_in_and_registers(admin_page: Client, world
 def test_what_nobody_can_do_fails_with_a_sentence(admin_page: Client, world: World) -> None:
     no_hub = admin_page.post(reverse("web:model_inspect"), {"source": "hub:some/model@main"})
     assert no_hub.status_code == 422 and "MODEL_HUB_URL is not set here" in text_of(no_hub)
+    benchmark = reverse("web:model_benchmark", args=["late"])
+    assert "Documents: No number stands here" in text_of(admin_page.post(benchmark, {"words": 5}, follow=True))
     admin_page.post(reverse("web:model_benchmark", args=["late"]), {"documents": 8, "words": 5, "rounds": 1})
     errand = errands.errand_claim(worker=world.worker)
     assert errand is not None and errand.model == world.model

@@ -18,7 +18,13 @@ def test_an_alias_is_pointed_moved_and_deleted(admin_page: Client, world: World,
     moved = admin_page.post("/models/other/alias/", {"alias": "production"}, follow=True).content.decode()
     assert ModelAlias.objects.get().model.name == "other" and "production, before at late" in moved  # the log
     assert "production" in admin_page.get("/models/").content.decode()
-    for name, why in (("late", "A model is called “late” itself"), ("no good", "cannot be an alias")):
+    for name, why in (
+        ("late", "A model is called “late” itself"),
+        ("no good", "cannot be an alias"),
+        ("LATE", "A model is called “late” itself"),
+        ("New", "is the address of a page"),
+        ("Production", "There is an alias"),
+    ):
         refused = admin_page.post("/models/other/alias/", {"alias": name}, follow=True).content.decode()
         assert why.replace("“late”", "&#x27;late&#x27;") in refused
     assert admin_page.post("/models/late/alias/production/delete/").status_code == 404  # it is the other's

@@ -28,6 +28,20 @@ def cascade(analyst: User, world: World) -> Job:
     )
 
 
+def test_a_comparison_is_named_after_what_differs(analyst: User, world: World, cascade: Job) -> None:
+    def named(*jobs: Job) -> str:
+        stages = [job.last_stage for job in jobs]
+        return comparison_create(principal=factories.principal(analyst), stages=stages).name
+
+    Job.objects.filter(pk=world.job.pk).update(name="Monday")
+    Job.objects.filter(pk=cascade.pk).update(name="Tuesday")
+    monday, tuesday = Job.objects.get(pk=world.job.pk), Job.objects.get(pk=cascade.pk)
+    assert named(monday, tuesday) == "late of Monday vs. late of Tuesday"
+    Job.objects.filter(pk=cascade.pk).update(name="Monday")
+    one, two = named(monday, Job.objects.get(pk=cascade.pk)).split(" vs. ")
+    assert one.startswith("late of Monday, 2") and two.startswith("late of Monday, 2")
+
+
 @pytest.fixture
 def comparison(analyst: User, world: World, cascade: Job) -> Comparison:
     """The model over all documents, BM25, the model over what BM25 found."""
@@ -55,8 +69,8 @@ def test_a_comparison_is_made_from_a_job(browser_client: Client, world: World, c
     made = browser_client.post(f"{new}?job={cascade.pk}", {**chosen, "primary_measure": "P@5"})
     comparison = Comparison.objects.get()
     assert (comparison.primary_measure, comparison.test) == ("P@5", "randomisation")
-    assert made["Location"] == page_of(comparison, "detail") and comparison.name == "BM25 vs. late"
-    assert "BM25 vs. late" in text_of(browser_client.get(reverse("web:comparison_list")))
+    assert made["Location"] == page_of(comparison, "detail") and comparison.name.startswith("BM25 vs. late of ")
+    assert "BM25 vs. late of" in text_of(browser_client.get(reverse("web:comparison_list")))
     job_page = text_of(browser_client.get(reverse("web:job_detail", args=[cascade.pk])))
     assert f"{new}?job={cascade.pk}" in job_page
 

@@ -237,6 +237,29 @@ def test_the_first_judge_is_one_who_judged_blind(pool: Pool, judges: list[Princi
 
 
 @pytest.mark.django_db
+def test_the_number_of_a_deleted_version_never_comes_again(principal: Principal, pool: Pool, judges: Any) -> None:
+    first, second = PoolPair.objects.filter(pool=pool)[:2]
+    verdict_give(principal=judges[0], pair=first, grade=2)
+    set_delete(principal=principal, uploaded=pool_publish(principal=principal, pool=pool))
+    verdict_give(principal=judges[0], pair=second, grade=1)
+    pool.refresh_from_db()
+    again = pool_publish(principal=principal, pool=pool)
+    assert again.version == 3
+    set_delete(principal=principal, uploaded=again)
+    assert set(JudgementSet.objects.values_list("version", "highest_gone")) == {(1, 3)}
+
+
+@pytest.mark.django_db
+def test_ids_of_queries_that_are_not_there_are_named(principal: Principal, pool: Pool) -> None:
+    sets = {"run_set": _run(pool), "query_set": pool.query_set, "document_set": pool.document_set}
+    with pytest.raises(AssayError, match="has no query 'q3', 'q4'; give ids of its file") as refused:
+        pool_create(principal=principal, **sets, query_ids=["q4", "q1", "q3"])
+    assert (refused.value.code, refused.value.status) == ("no_such_query", 422)
+    one = pool_create(principal=principal, **sets, query_ids=["q1"])
+    assert set(one.pairs.values_list("query_id", flat=True)) == {"q1"}
+
+
+@pytest.mark.django_db
 def test_a_pool_whose_base_is_deleted_publishes_after_the_version_that_is_left(
     principal: Principal, upload: Upload, base: Any, judges: list[Principal]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +33,7 @@ from scoring.services.job_control import job_cancel
 from scoring.services.job_retry import job_retry
 from scoring.services.jobs import job_submit
 from scoring.services.retention import retention_apply, texts_delete
+from scoring.services.sets import set_delete
 from scoring.services.stages import StagePlan
 from scoring.states import JobState
 from tests.unit.scoring.conftest import Upload
@@ -109,6 +111,15 @@ def test_texts_of_old_requests_go_and_their_results_stay(principal: Principal, s
     new.refresh_from_db()
     assert (old.queries, old.documents, old.results) == (None, None, results) and new.queries == ["q"]
     assert retention_apply() == 0
+
+
+def test_what_keeps_a_set_is_counted_and_not_read(
+    principal: Principal, model: ScoringModel, documents: DocumentSet, queries: QuerySet,
+    django_assert_num_queries: Callable[..., Any],
+) -> None:  # fmt: skip
+    submitted(principal, model, documents, queries)
+    with django_assert_num_queries(2), pytest.raises(AssayError, match="1 job could not be read without it"):
+        set_delete(principal=principal, uploaded=queries)
 
 
 def test_a_job_keeps_the_texts_until_it_has_ended(
