@@ -135,6 +135,14 @@ function openQuestions() {
   });
 }
 
+// htmx writes a red line for every request that is called off. What the page calls off itself, for a newer request or with
+// its column, is no error; the details of a request may say so.
+function callsOff() {
+  const asked = new WeakMap();
+  document.body.addEventListener("htmx:beforeRequest", (event) => asked.set(event.detail.elt, event.detail));
+  document.addEventListener("htmx:abort", (event) => { if (asked.has(event.target)) asked.get(event.target).error = ""; }, true);
+}
+
 // A column that goes takes its request with it.
 function columnsGone() {
   document.body.addEventListener("htmx:beforeCleanupElement", (event) => {
@@ -143,6 +151,7 @@ function columnsGone() {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
+  callsOff();
   columnsGone();
   openQuestions();
   document.body.addEventListener("htmx:afterSettle", rankChanges);

@@ -242,8 +242,7 @@ def taken(page: Page) -> bytes:
 
 
 def note(page: Page, said: ConsoleMessage, complaints: list[str]) -> None:
-    # htmx writes in red what a page called off itself: the playground does while one chooses.
-    if said.type == "error" and not said.text.startswith("htmx:"):
+    if said.type == "error":
         complaints.append(f"{page.url}: {said.text}")
 
 

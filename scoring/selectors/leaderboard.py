@@ -17,6 +17,7 @@ from scoring.selectors.evaluations import EvaluationArrays, evaluations_of
 from scoring.statistics import Difference, Outcome, corrected, paired_difference
 
 MOST: Final = 50
+MOST_POINTS: Final = 200  # of a history
 APART: Final = 0.05  # of shares judged
 
 
@@ -42,6 +43,16 @@ class Leaderboard:
     baseline: Evaluation | None
     rows: list[LeaderboardRow]
     left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """What ``system`` (a model, a run or BM25) reached when it was measured. Each mean is over the queries of its own
+    evaluation."""
+
+    evaluation: Evaluation
+    system: str
+    mean: float
 
 
 def leaderboard_boards(principal: Principal) -> QuerySet[Any]:
@@ -98,6 +109,22 @@ def leaderboard(
     ]
     board.sort(key=lambda row: -row.mean)
     return Leaderboard(measure, n, first, board, left=len(ranked) - len(shown))
+
+
+def leaderboard_history(
+    principal: Principal, *, query_set: Any, judgements: JudgementSet, measure: str
+) -> list[HistoryPoint]:
+    """Complete evaluations by any version of the judgements, the oldest first; the newest ``MOST_POINTS`` of them."""
+    rows = evaluations_of(principal).filter(
+        stage__job__query_set=query_set, judgement_set__root=judgements.root, incomplete=False, only_relevant=False,
+        measures__contains=[measure],
+    )  # fmt: skip
+    points = [
+        HistoryPoint(evaluation, str(evaluation.stage), mean)
+        for evaluation in rows.order_by("-created_at")[:MOST_POINTS]
+        if (mean := _mean(evaluation, measure)) is not None
+    ]
+    return points[::-1]
 
 
 def _apart(share: float | None, baseline: float | None) -> bool:

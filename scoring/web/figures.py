@@ -62,12 +62,14 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Series over common ``labels``; ``kind`` is Chart.js's type, or "live" for a series over time (seconds)."""
+    """Series over common ``labels``; ``kind`` is Chart.js's type, or "live" for a series over time (seconds).
+    ``points``: each value is seen by itself, with a line to the next there is, as where few are measured."""
 
     kind: str
     labels: Sequence[str | float]
     series: Mapping[str, Sequence[float | None]]
     unit: str = ""
+    points: bool = False
 
     @property
     def data(self) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Chart:
             "labels": list(self.labels[::every]),
             "series": [{"name": name, "values": list(values[::every])} for name, values in self.series.items()],
             "unit": self.unit,
+            "points": self.points,
         }
 
 

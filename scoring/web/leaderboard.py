@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from django.views.generic import TemplateView
@@ -16,8 +16,11 @@ from scoring.measures import DEFAULT_MEASURES
 from scoring.models import JudgementSet, QuerySet
 from scoring.selectors.comparison_statistics import JUDGED
 from scoring.selectors.evaluations import evaluations_of
-from scoring.selectors.leaderboard import leaderboard, leaderboard_boards
+from scoring.selectors.leaderboard import HistoryPoint, leaderboard, leaderboard_boards, leaderboard_history
 from scoring.web.evaluation_page import judged_tone
+from scoring.web.figures import Chart
+
+MOST_LINES: Final = 6  # as many as there are colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class LeaderboardView(PrincipalMixin, TemplateView):
             )  # fmt: skip
         except AssayError as refusal:
             return super().get_context_data(refusal=refusal.message, **context, **kwargs)
+        points = leaderboard_history(
+            self.principal, query_set=chosen.query_set, judgements=chosen.judgements, measure=measure
+        )
+        context |= {"points": points[::-1], "history": history_chart(points, measure)}
         rows = [(row, judged_tone(row.judged)) for row in found.rows]
         return super().get_context_data(board=found, rows=rows, **context, **kwargs)
 
@@ -73,6 +80,20 @@ class LeaderboardView(PrincipalMixin, TemplateView):
         found = dict.fromkeys(name for names in rows for name in names)
         # The usual one first; how much was judged, which says nothing about which ranking is better, last.
         return sorted(found, key=lambda name: (name != DEFAULT_MEASURES[0], name.startswith(JUDGED)))
+
+
+def history_chart(points: Sequence[HistoryPoint], measure: str) -> Chart | None:
+    """A line for each system, those measured last; None where nothing was measured a second time."""
+    if len(points) < 2:
+        return None
+    drawn = list(dict.fromkeys(point.system for point in reversed(points)))[:MOST_LINES]
+    return Chart(
+        "line",
+        [f"{point.evaluation.created_at:%Y-%m-%d %H:%M}" for point in points],
+        {name: [point.mean if point.system == name else None for point in points] for name in sorted(drawn)},
+        measure,
+        points=True,
+    )
 
 
 def _id(given: str) -> UUID | None:

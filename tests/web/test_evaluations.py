@@ -157,7 +157,12 @@ def test_the_leaderboard_tests_against_a_chosen_baseline(
     moved = browser_client.get(url, {"baseline": str(other.pk), "measure": "nDCG@10"}).context["board"]
     assert moved.rows[0].difference.delta == pytest.approx(-board.rows[1].difference.delta)
     assert "is not among the 2 of this leaderboard" in text_of(browser_client.get(url, {"baseline": "x"}))
+    history = browser_client.get(url, {"measure": "nDCG@10"})
+    assert history.context["history"].data["points"] and len(history.context["history"].series) == 2
+    told = text_of(history)
+    assert told.count('data-label="System"') == 2 and '"nDCG@10"' in told
     Evaluation.objects.filter(pk=other.pk).update(incomplete=True)
+    assert "over time" not in text_of(browser_client.get(url))
     assert [row.evaluation.pk for row in browser_client.get(url).context["board"].rows] == [evaluation.pk]
 
 

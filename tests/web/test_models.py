@@ -15,8 +15,9 @@ from tests.web import factories
 from tests.web.conftest import World, text_of
 
 TABLES = (
-    "chunk", "document", "documentset", "errand", "job", "judgement", "judgementset", "placement", "query",
-    "queryresult", "queryset", "scorerequest", "scoringmodel", "transition", "upload", "worker",
+    "chunk", "document", "documentset", "errand", "job", "judgement", "judgementset", "modeljudging", "placement",
+    "pool", "query", "queryresult", "queryset", "scorerequest", "scoringmodel", "thresholdadvice", "transition",
+    "upload", "worker",
 )  # fmt: skip
 
 
