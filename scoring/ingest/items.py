@@ -19,6 +19,8 @@ from scoring.models import DocumentSet, JudgementSet, QuerySet
 from scoring.models.judgement_set import GRADES_NAMED, default_scale
 
 KEPT_PROBLEMS: Final = 100
+KEPT_SEVERAL: Final = 1_000  # pairs with several grades
+KEPT_GRADES: Final = 20  # of each
 RAW_CHARACTERS: Final = 300
 
 
@@ -60,6 +62,8 @@ class ImportReport:
     problems: list[Problem] = field(default_factory=list)
     ids: IdCheck = field(default_factory=IdCheck)
     conflicts: int = 0  # pairs with several grades
+    several: dict[tuple[str, ...], list[int]] = field(default_factory=dict)  # of the first such pairs by id, each in the order of the file
+    spreads: Counter[int] = field(default_factory=Counter)  # such pairs by how far their grades are apart
     grades: Counter[int] = field(default_factory=Counter)
     best: dict[str, int] = field(default_factory=dict)  # grade by query
     disordered: set[str] = field(default_factory=set)  # queries of a run whose scores do not fall with the ranks
@@ -98,12 +102,18 @@ class ImportReport:
     def distribution(self) -> list[tuple[int, int]]:
         return sorted(self.grades.items())
 
+    @property
+    def spread_counts(self) -> list[tuple[int, int]]:
+        return sorted(self.spreads.items())
+
     def findings(self) -> dict[str, Any]:
         """What a judgement set keeps of its import."""
         return {
             "made": "imported",
             "grades": {str(grade): count for grade, count in self.distribution},
             "conflicts": self.conflicts,
+            "spreads": {str(spread): count for spread, count in self.spread_counts},
+            "several": [[*pair, grades] for pair, grades in self.several.items()],
             "pooled": self.pooled,
             "queries": len(self.best),
             "queries_without_relevant": len(self.irrelevant),
@@ -157,6 +167,8 @@ def rows_judged(
     says once more what another says is passed over, and a pair with several grades has the one of ``rule``."""
     conflicts = _conflicts(kind, source) if kind.graded else {}
     report.conflicts = len(conflicts)
+    report.several = {pair: conflicts[pair][:KEPT_GRADES] for pair in sorted(conflicts)[:KEPT_SEVERAL]}
+    report.spreads = Counter(max(grades) - min(grades) for grades in conflicts.values())
     seen = SeenKeys()
     for row, built, problem in _built(kind, source):
         report.read += 1

@@ -304,7 +304,7 @@ def test_judgements_with_conflicts_and_unknown_ids_are_resolved(browser_client: 
     sets = {"query_set": world.queries.pk, "document_set": world.documents.pk, "base": world.judgements.pk}
     fields = {**roles, **sets, "conflicts": "last"}
     checked = text_of(browser_client.post(path, {**fields, "do": "check"}))
-    assert "1 pair has several grades: keep the last row." in checked
+    assert "1 pair has several grades: keep the last row. Their grades are apart by 2 in 1 pair." in checked
     assert "2 of 3 rows name what the chosen sets have" in checked and "<code>zz</code>" in checked
     unknown = browser_client.post(path, {**fields, "do": "unmatched"})
     assert b"'Advice' has no document 'zz'" in b"".join(unknown)
@@ -312,4 +312,4 @@ def test_judgements_with_conflicts_and_unknown_ids_are_resolved(browser_client: 
     made = JudgementSet.objects.get(name="New")
     assert (made.version, made.root, made.counts["kept"]) == (2, world.judgements.root, 3)
     page = text_of(browser_client.get(reverse("web:set_detail", args=["judgement-sets", made.pk])))
-    assert "version 2" in page and "2 of 3" in page
+    assert "version 2" in page and "2 of 3" in page and "q1, d1: 2, 0" in page

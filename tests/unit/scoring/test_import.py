@@ -339,6 +339,7 @@ def test_a_pair_with_several_grades_is_resolved_by_the_rule(upload: Upload, rule
     assert judged.counts["duplicate"] == (3 if grade is not None else 1)
     kept = judged.provenance
     assert (kept["conflicts"], kept["pooled"], kept["queries_without_relevant"], kept["rule"]) == (1, 1, 1, rule)
+    assert (kept["several"], kept["spreads"]) == ([["q1", "d1", [2, 0, 1]]], {"2": 1})
 
 
 def test_the_median_of_an_even_number_of_judges_is_the_lower_one(upload: Upload) -> None:
