@@ -24,7 +24,7 @@ function chartJs(area, data) {
   return new Chart(canvas, {
     type: data.kind,
     data: { labels: data.labels, datasets: data.series.map((series, index) => ({ label: series.name, data: series.values, backgroundColor: palette[index % 6], borderColor: palette[index % 6], borderWidth: data.kind === "line" ? 2 : 0, pointRadius: data.points ? 4 : 0, spanGaps: data.points })) },
-    options: { animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "index", intersect: false }, scales: { x: axis, y: { ...axis, beginAtZero: !data.points, title: { display: Boolean(data.unit), text: data.unit, color: muted } } }, plugins: { legend: { display: data.series.length > 1, labels: { color: muted } } } },
+    options: { animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "index", intersect: false }, scales: { x: axis, y: { ...axis, beginAtZero: !data.points, grace: data.points ? "10%" : 0, title: { display: Boolean(data.unit), text: data.unit, color: muted } } }, plugins: { legend: { display: data.series.length > 1, labels: { color: muted } } } },
   });
 }
 

@@ -44,6 +44,10 @@ class Leaderboard:
     rows: list[LeaderboardRow]
     left: int = 0
 
+    @property
+    def judged_apart(self) -> bool:
+        return any(row.judged_apart for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:

@@ -83,7 +83,7 @@ class LeaderboardView(PrincipalMixin, TemplateView):
 
 
 def history_chart(points: Sequence[HistoryPoint], measure: str) -> Chart | None:
-    """A line for each system, those measured last; None where nothing was measured a second time."""
+    """A line for each system, those measured last; None for a single evaluation."""
     if len(points) < 2:
         return None
     drawn = list(dict.fromkeys(point.system for point in reversed(points)))[:MOST_LINES]

@@ -251,7 +251,7 @@ def test_the_number_of_a_deleted_version_never_comes_again(principal: Principal,
 
 @pytest.mark.django_db
 def test_ids_of_queries_that_are_not_there_are_named(principal: Principal, pool: Pool) -> None:
-    sets = {"run_set": _run(pool), "query_set": pool.query_set, "document_set": pool.document_set}
+    sets: dict[str, Any] = {"run_set": _run(pool), "query_set": pool.query_set, "document_set": pool.document_set}
     with pytest.raises(AssayError, match="has no query 'q3', 'q4'; give ids of its file") as refused:
         pool_create(principal=principal, **sets, query_ids=["q4", "q1", "q3"])
     assert (refused.value.code, refused.value.status) == ("no_such_query", 422)
