@@ -62,7 +62,7 @@ class ImportReport:
     problems: list[Problem] = field(default_factory=list)
     ids: IdCheck = field(default_factory=IdCheck)
     conflicts: int = 0  # pairs with several grades
-    several: dict[tuple[str, ...], list[int]] = field(default_factory=dict)  # of the first such pairs by id, each in the order of the file
+    several: dict[tuple[str, ...], list[int]] = field(default_factory=dict)  # of such pairs, the first by id
     spreads: Counter[int] = field(default_factory=Counter)  # such pairs by how far their grades are apart
     grades: Counter[int] = field(default_factory=Counter)
     best: dict[str, int] = field(default_factory=dict)  # grade by query
