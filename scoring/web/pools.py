@@ -162,7 +162,8 @@ class PoolNewView(PrincipalMixin, TemplateView):
             try:
                 pool = pool_create(principal=self.principal, **form.fields_given())
             except AssayError as refusal:
-                form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
+                field = "query" if refusal.param == "query_ids" else refusal.param
+                form.add_error(field if field in form.fields else None, refusal.message)
             else:
                 return redirect("web:pool_detail", pk=pool.pk)
         return self.render_to_response(self.get_context_data(form=form), status=422)

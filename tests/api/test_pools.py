@@ -113,7 +113,7 @@ def test_what_cannot_be_a_pool_is_refused(api: APIClient, ended: Job, upload: Up
         ({**own, "scale": ["a"]}, "invalid", "scale"),
         ({**own, "scale": ["a", "a"]}, "bad_scale", "scale"),
         ({**own, "relevant_from": 4}, "bad_pool", "relevant_from"),
-        ({**own, "query_ids": ["none"]}, "nothing_to_judge", "k"),
+        ({**own, "query_ids": ["none"]}, "no_such_query", "query_ids"),
         ({**own, "rule": "loudest"}, "invalid", "rule"),
     ):
         answer = api.post("/api/v1/pools", body)
