@@ -28,7 +28,7 @@ TEXTS = ("the water rose", "", "honey from the hive")
 def test_a_model_is_registered_and_scores_jobs(
     rig: Rig, make_job: MakeJob, kind: str, build: Callable[[Path], Path], scale: str
 ) -> None:
-    model = rig.register("new", kind=kind, source=str(build(rig.root / kind)))
+    model = rig.register("fresh", kind=kind, source=str(build(rig.root / kind)))
     assert (model.state, model.facts.get("scale")) == (ModelState.AVAILABLE, scale), model.self_test_report
     job = make_job(model, chunks=1, texts=lambda n: TEXTS[n % 3])
     stage = job.last_stage
@@ -38,7 +38,7 @@ def test_a_model_is_registered_and_scores_jobs(
     blocks = [ScoreBlock.unpack(c, (c.query_count, c.document_count)) for c in Chunk.objects.order_by("index")]
     raw = np.concatenate([block.raw for block in blocks])
     documents = tuple(TEXTS[n % 3] for n in range(64))
-    request = ScoringRequest("new", ("first", "second"), documents, Pairing.MATRIX)
+    request = ScoringRequest("fresh", ("first", "second"), documents, Pairing.MATRIX)
     expected = rig.engine.submit(request).result().raw_scores.reshape(2, 64)
     np.testing.assert_allclose(raw, expected, atol=1e-5)
     assert np.isnan(raw[:, 1]).all() and np.isfinite(raw[:, 0]).all()

@@ -43,10 +43,10 @@ def test_the_time_follows_from_the_measured_pace(browser_client: Client, world: 
     factories.live_worker("worker-2")
     Worker.objects.update(heartbeat_at=timezone.now() + timedelta(hours=1))  # however long the test takes
     assert "12 s on all 2 workers" in text_of(browser_client.get(size, chosen(world)))
-    other = factories.served_model(analyst, world.worker, name="new", kind=ModelKind.CROSS_ENCODER)
+    other = factories.served_model(analyst, world.worker, name="fresh", kind=ModelKind.CROSS_ENCODER)
     cascade = chosen(world, top_k=1, rows=1, **{"stage0-model": other.pk, "stage0-source": "kept"})
     told = text_of(browser_client.get(size, cascade))
-    assert "up to 8 pairs" in told and "24 s <small>without new</small>" in told
+    assert "up to 8 pairs" in told and "24 s <small>without fresh</small>" in told
 
 
 def test_more_pairs_than_one_may_have_open_are_said_before(browser_client: Client, world: World) -> None:
