@@ -117,7 +117,9 @@ def test_newer_judgements_make_a_new_comparison(compare: Compare, api: APIClient
 def test_a_comparison_is_changed_and_deleted(compare: Compare, api: APIClient, ended: Job, second: Job) -> None:
     path = f"/api/v1/comparisons/{compare().json()['id']}"
     changed = api.patch(path, {"pinned": True, "notes": "seen", "baseline": 1}).json()
-    assert (changed["pinned"], changed["notes"]) == (True, "seen") and changed["name"].endswith("late vs. late of Short")
+    assert (changed["pinned"], changed["notes"]) == (True, "seen") and changed["name"].endswith(
+        "late vs. late of Short"
+    )
     assert [stage["job"] for stage in changed["stages"]] == [str(second.pk), str(ended.pk)]
     assert api.patch(path, {"baseline": 3}).json()["error"]["code"] == "no_such_stage"
     assert api.patch(path, {"judgement_set": None}).status_code == 422
