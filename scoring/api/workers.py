@@ -80,7 +80,7 @@ WORKER: Final[dict[str, Any]] = {
     "memory_budget_bytes": 16_000_000_000,
     "memory_free_bytes": 20_000_000_000,
     "in_hand": [],
-    "statistics": {"micro_batches": 412},
+    "statistics": {"engine": {"micro_batches": 412, "tokens": 390_144}},
     "placements": [
         {
             "model": "minilm",
