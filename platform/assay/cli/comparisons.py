@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from assay.cli.inputs import ranking_of
 from assay.cli.output import AsJson, say, show_json, show_rows
 from assay.client import Client
 from assay.client.shapes import Comparison
@@ -41,7 +42,7 @@ def compare(
     assay compare JOB:0 JOB:1 --judgements SET
     assay compare JOB OTHER --judgements SET --measure AP --test randomisation -o table.tex
     """
-    stages = [_stage(ranking) for ranking in rankings]
+    stages = [ranking_of(ranking) for ranking in rankings]
     chosen = _format_of(output)
     with Client() as client:
         made = client.comparisons.create(
@@ -54,15 +55,6 @@ def compare(
     _show(made)
     for remark in made["remarks"]:
         say(remark["text"])
-
-
-def _stage(given: str) -> str | tuple[str, int]:
-    job, colon, stage = given.partition(":")
-    if not colon:
-        return job
-    if not (stage.isascii() and stage.isdecimal()):
-        raise typer.BadParameter(f"'{given}' names no stage: give JOB or JOB:STAGE, stages counting from 0.")
-    return job, int(stage)
 
 
 def _format_of(output: Path | None) -> str | None:
