@@ -15,12 +15,11 @@ from scoring.selectors.comparison_measures import Measured, measures_fingerprint
 from scoring.selectors.comparison_statistics import JUDGED
 from scoring.selectors.comparisons import (
     comparisons_of,
-    is_ranked,
     judgements_deleted,
     judgements_newer,
     stages_compared,
 )
-from scoring.selectors.evaluation import DEFAULT_MEASURES, judgement_grades, measures_parse
+from scoring.selectors.evaluation import DEFAULT_MEASURES, is_ranked, judgement_grades, measures_parse
 
 FEWEST: Final = 2
 MOST: Final = 4
