@@ -161,7 +161,7 @@ def test_pools(assay: Assay, job: dict[str, Any], server: Stack, home: Path) -> 
         assert person.pools.later(pool["id"], last["pair"]) == {"pair": last["pair"]}
         assert person.pools.adjudicate(pool["id"], last["pair"], 2) is not None
         assert person.pools.conflicts(pool["id"])["count"] == 0 and person.pools.model_judges(pool["id"]) == []
-    assert f"judged        {pool['pair_count']} of {pool['pair_count']}" in assay("pools", "show", pool["id"]).out
+    assert f" {pool['pair_count']} of {pool['pair_count']}\n" in assay("pools", "show", pool["id"]).out
     told = assay("agreement", pool["id"])
     assert told.out.splitlines()[1] == "all people\talpha\t-\t0\t-" and told.err
     file = home / "verdicts.csv"
