@@ -38,12 +38,12 @@ Grades = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 Rankings = Mapping[str, Sequence[str]]  # query id -> document ids, best first
 
 
-class RankBiasedPrecision(Measure):  # type: ignore[misc]  # ir-measures is not typed
+class RankBiasedPrecision(Measure):
     """``p``, the persistence, always stands in its name. ir-measures knows the measure, and leaves its computation to
     packages that are not here."""
 
     NAME = __name__ = "RBP"
-    SUPPORTED_PARAMS: ClassVar = {
+    SUPPORTED_PARAMS: ClassVar = {  # type: ignore[misc]
         "p": ParamInfo(dtype=float, required=True),
         "rel": ParamInfo(dtype=int),
         "judged_only": ParamInfo(dtype=bool),

@@ -166,7 +166,7 @@ def test_pools(assay: Assay, job: dict[str, Any], server: Stack, home: Path) -> 
     assert told.out.splitlines()[1] == "all people\talpha\t-\t0\t-" and told.err
     file = home / "verdicts.csv"
     assert assay("pools", "export-verdicts", pool["id"], "-o", file, "--json").json["rows"] == pool["pair_count"]
-    assert ",client-judge,adjudicated,2," in file.read_text()
+    assert '"client-judge","adjudicated",2,' in file.read_text()
     published = assay("pools", "publish", pool["id"], "--source", "blind", "--json").json
     assert published["provenance"]["grades"] == pool["pair_count"] and published["id"] != base
     assert assay("pools", "close", pool["id"], "--json").json["state"] == "closed"

@@ -27,7 +27,9 @@ def compare(
     ],
     judgements: Annotated[str | None, typer.Option("--judgements", help="Id of a judgement set.")] = None,
     measure: Annotated[str | None, typer.Option(help="Which one decides; otherwise nDCG@10.")] = None,
-    test: Annotated[str | None, typer.Option(help="t or randomisation; otherwise t.")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="t, randomisation or, of more than two, randomised_tukey; otherwise t.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Otherwise made from the rankings.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write what was measured: .csv, .md or .tex.")

@@ -25,7 +25,8 @@ class Comparisons(Resource[S]):
     ) -> Flow[Comparison]:  # fmt: skip
         """Compare two to four rankings, the baseline first: each a job's id, for its last stage, or (job, stage).
 
-        ``primary_measure`` (nDCG@10) and ``test`` (``t`` or ``randomisation``) decide, and are chosen here for good.
+        ``primary_measure`` (nDCG@10) and ``test`` (``t``, ``randomisation``, or of more than two ``randomised_tukey``)
+        decide, and are chosen here for good.
         """
         optional = given(judgement_set=judgement_set, primary_measure=primary_measure, test=test, name=name)
         body = {"stages": rankings_named(stages), **optional, **fields}

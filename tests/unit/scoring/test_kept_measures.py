@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from assay.api.principal import Principal
 from scoring.models import Evaluation, Job, JudgementSet, Stage
@@ -17,7 +17,7 @@ from scoring.selectors.comparison_measures import Measured, measures_of
 from scoring.services.evaluations import evaluation_create
 from tests.web import factories
 
-Reads = Callable[[], tuple[Measured, int]]
+Reads = Callable[..., tuple[Measured, int]]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_what_is_stale_or_of_other_queries_is_not_read(
     Evaluation.objects.filter(pk=evaluation.pk).update(key=evaluation.key, measures=evaluation.measures)
     assert measured()[1] < reads
     for stage in stages:  # ranked anew
-        stage.finished_at += timedelta(seconds=1)
+        stage.finished_at = timezone.now()
     again, read = measured()
     assert read == reads
     np.testing.assert_array_equal(again.arrays["values"], before.arrays["values"])
