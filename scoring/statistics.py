@@ -269,20 +269,14 @@ def randomised_tukey(values: Floats, *, resamples: int = RESAMPLES) -> Floats:
     Each query's ``values`` [systems, n], of two to five systems, are permuted, as if any system might have had any."""
     systems, queries = values.shape
     orders = np.array(list(permutations(range(systems))))
-    # [n x orders, systems]: a row drawn is a query permuted.
-    permuted = values.T[:, orders].reshape(-1, systems)
-    first_rows = np.arange(queries) * len(orders)
+    rng, sums = np.random.default_rng(SEED), np.zeros((resamples, systems))
+    for own in values.T:  # a query at a time, in all resamples: its permutations stay in the nearest cache
+        sums += own[orders].take(rng.integers(0, len(orders), resamples, np.uint8), axis=0)
+    ranges = np.sort(np.ptp(sums / queries, axis=1))
     means = values.mean(axis=1)
-    distances = np.abs(means[:, None] - means)
-    rng, as_far, left = np.random.default_rng(SEED), np.zeros((systems, systems), np.int64), resamples
-    while left:
-        block = min(left, max(1, BLOCK // values.size))
-        drawn = rng.integers(0, len(orders), (block, queries), np.uint8)
-        ranges = np.ptp(permuted[first_rows + drawn].mean(axis=1), axis=1)
-        # Less than NOISE apart is the same sum in another order.
-        as_far += np.count_nonzero(ranges[:, None, None] >= distances - NOISE, axis=0)
-        left -= block
-    return (as_far + 1) / (resamples + 1)
+    # Less than NOISE apart is the same sum in another order.
+    below = np.searchsorted(ranges, np.abs(means[:, None] - means) - NOISE)
+    return (resamples - below + 1) / (resamples + 1)
 
 
 def bootstrap_interval(values: Floats) -> Interval | None:

@@ -189,9 +189,10 @@ def slow_tukey(values: Any, resamples: int) -> Any:
     """A permutation after the other, drawn as ``randomised_tukey`` draws them."""
     systems, queries = values.shape
     orders = list(itertools.permutations(range(systems)))
-    drawn = np.random.default_rng(SEED).integers(0, len(orders), (resamples, queries), np.uint8)
+    rng = np.random.default_rng(SEED)
+    drawn = [rng.integers(0, len(orders), resamples, np.uint8) for _ in range(queries)]
     as_far = np.zeros((systems, systems))
-    for row in drawn:
+    for row in zip(*drawn, strict=True):
         permuted = np.array([values[list(orders[one]), query] for query, one in enumerate(row)])
         means = permuted.mean(axis=0)
         for one, other in np.ndindex(systems, systems):
