@@ -62,6 +62,11 @@ def measures_parse(names: Sequence[str], *, rel: int = 1, grades: Collection[int
     return list(dict.fromkeys(_measure(name, rel, grades) for name in names))
 
 
+def measure_named(name: str) -> Measure:
+    """Of a complete name, as ``measures_parse`` makes them and evaluations keep them."""
+    return _measure(name, 1, ())
+
+
 def measures_split(text: str) -> list[str]:
     """The names in a text that has commas between them."""
     return [name.strip() for name in BETWEEN.split(text)]
