@@ -265,10 +265,8 @@ def test_resetting_the_caches_between_the_phases_changes_nothing(engine: Engine)
     gate = Gate(engine, "late", after=0)
     future = engine.submit(ScoringRequest("late", ("the river rose",), DOCUMENTS))
     assert gate.reached.wait(30)
-    owner = task_of(engine, "late").encodings_owner
-    assert owner is not None
     for cache in engine._caches.values():
-        cache.clear(owner)
+        cache.clear(task_of(engine, "late").encodings_owner)
     gate.open()
     output = future.result(60)
     assert output.cached_documents == len(DOCUMENTS)

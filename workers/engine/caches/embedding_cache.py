@@ -7,7 +7,7 @@ there (no GPU, no folder) is None."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import torch
 
@@ -103,10 +103,11 @@ class EmbeddingCache:
         on_device = self._device.bytes_of(owner) if self._device is not None else 0
         return DocumentShare(self._host.bytes_of(owner), on_device, self._host.limit_of(owner))
 
-    def clear(self, owner: Owner) -> None:
+    def clear(self, owner: Hashable) -> None:
         """Forget an encoder's entries in memory. Those on the disk stay: content cannot be stale."""
-        for tier in (*self._in_memory(), self.packed):
+        for tier in self._in_memory():
             tier.clear(owner)
+        self.packed.clear(owner)
 
     def close(self) -> None:
         if self._disk is not None:
