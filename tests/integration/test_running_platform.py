@@ -260,7 +260,7 @@ def test_a_budget_of_the_caches_comes_into_force_within_seconds(stack: Stack) ->
     wait_for(in_force, seconds=5, what="the budget in force", every=LOOK_SECONDS)
     wait_for(lambda: is_kept(0, budget, budget), what="what is over it gone", every=LOOK_SECONDS)
     assert checked(rerank(stack.client, name, documents=texts))["usage"]
-    workers = checked(stack.client.get("/api/v1/workers"))["data"]
+    workers = checked(stack.client.get("/api/v1/workers"))["results"]
     held = [row for worker in workers for row in worker["placements"] if row["model"] == name]
     assert 0 < kept(held)[0]["bytes"] <= budget
     set_to(3 * budget)
