@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from house import MINILM, House
@@ -9,6 +11,7 @@ from load import Heard, Target, load, summary
 from texts import Texts
 
 DOCUMENTS: Final = 100
+NUMBER: Final = "00000000"  # stands in a request where its own number goes
 
 
 def late(house: House, texts: Texts, *, seconds: float, rounds: int) -> dict[str, Any]:
@@ -17,22 +20,28 @@ def late(house: House, texts: Texts, *, seconds: float, rounds: int) -> dict[str
     documents = list(texts.documents[:DOCUMENTS])
     rerank, pooling = (Target(house.url, path, house.token) for path in ("/rerank", "/pooling"))
     kept = {"model": "late-100", "documents": documents, "return_documents": False}
-    asks = {
-        "rerank": [rerank.request({**kept, "query": f"{query} {n}"}) for n, query in enumerate(texts.queries)],
-        "query": [
-            pooling.request({"model": "late-100", "task": "token_embed", "input": f"{query} {n}"})
-            for n, query in enumerate(texts.queries)
-        ],
+    bodies = {
+        "rerank": lambda query: rerank.request({**kept, "query": query}),
+        "query": lambda query: pooling.request({"model": "late-100", "task": "token_embed", "input": query}),
     }
+    asks = {name: [make(f"{query} {NUMBER}") for query in texts.queries] for name, make in bodies.items()}
     house.warm("/rerank", {**kept, "query": "warm"})
     heard: dict[str, list[Heard]] = {name: [] for name in asks}
-    for number in range(rounds):
+    numbers = itertools.count()
+    for _ in range(rounds):
         for name, requests in asks.items():
-            first = number * 1000
-            heard[name].append(
-                load(house.url, lambda n: requests[(first + n) % len(requests)], clients=1, seconds=seconds)  # noqa: B023
-            )
+            heard[name].append(load(house.url, _new(requests, numbers), clients=1, seconds=seconds))
     found = {name: summary(each) for name, each in heard.items()}
     found["over_query_ms"] = round(found["rerank"]["p50_ms"] - found["query"]["p50_ms"], 2)  # type: ignore[assignment]
     print(f"late, {DOCUMENTS} cached documents: {found}", flush=True)
     return {"late": found}
+
+
+def _new(requests: list[bytes], numbers: Iterator[int]) -> Callable[[int], bytes]:
+    """Each with a number of its own in its query, so that no query is found in a cache."""
+
+    def request(_: int) -> bytes:
+        number = next(numbers)
+        return requests[number % len(requests)].replace(NUMBER.encode(), f"{number:08}".encode(), 1)
+
+    return request

@@ -17,24 +17,22 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from workers.engine import kernels
-from workers.engine.forward.steady_rows import fill_rows, products
+from workers.engine.forward.steady_rows import products
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # [P] indices of queries and [P] of documents
 
 _BLOCK_BYTES = {
-    "cpu": 2**23,
+    "cpu": 2**24,
     "cuda": 2**28,
 }  # of what is written at a time: what the caches hold; what a GPU fills itself with
-IMAGE_ROWS = 1024  # rows: a block is a whole number of these
+IMAGE_ROWS = 256  # rows: a block is a whole number of these
+_FILTERS = 8  # query rows: what a vector of AVX2 holds
 _CHUNK = (
     16  # rows: most chunks lie within one document, so that a sixteenth of the products is left to sort by document
 )
-_NARROW = 256  # dimensions up to which the GEMM sums in one go, as the convolution does
-_FEW = 128  # query rows up to which a GEMM spends more time on copying documents than it gains by it
 
 
 def maxsim(queries: Tensor, query_lengths: Sequence[int], documents: Tensor, document_lengths: Sequence[int]) -> Tensor:
@@ -110,23 +108,27 @@ def _by_blocks(
 ) -> Tensor:
     written = len(queries) + (documents.shape[1] if documents.dtype != torch.float32 else 0)  # numbers a row
     rows = max(1, _BLOCK_BYTES[documents.device.type] // (4 * IMAGE_ROWS * max(1, written))) * IMAGE_ROWS
-    return maxsim_of_blocks(queries, query_lengths, documents.split(rows), rows, document_lengths)
+    whole = len(documents) // IMAGE_ROWS * IMAGE_ROWS  # so that what must be filled up is less than an image
+    blocks = [*documents[:whole].split(rows), documents[whole:]]
+    return maxsim_of_blocks(queries, query_lengths, blocks, document_lengths)
 
 
 def maxsim_of_blocks(
-    queries: Tensor, query_lengths: Sequence[int], blocks: Iterable[Tensor], rows: int, document_lengths: Sequence[int]
+    queries: Tensor, query_lengths: Sequence[int], blocks: Iterable[Tensor], document_lengths: Sequence[int]
 ) -> Tensor:
     """Products of a block of documents with all queries at once, a maximum per document, a sum per query.
 
-    Blocks are cut by ``rows``, wherever that falls: all but the last have one shape, and a document in two of them has
-    its maximum taken twice."""
-    tokens = len(queries)
-    queries = fill_rows(queries)
+    Blocks are cut wherever their size falls: a document in two of them has its maximum taken twice. The last one may
+    be filled up with rows of no document."""
+    tokens, start = len(queries), 0
+    queries = _filled(queries, _FILTERS)
     best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=queries.device)  # [D, M]
     owner = torch.repeat_interleave(
         torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
     )
-    for block, owners in zip(blocks, owner.split(rows), strict=True):
+    for block in blocks:
+        owners = owner[start : start + len(block)]
+        start += len(owners)
         _keep_maximum(best, _products(block, queries)[: len(owners)], owners)
     scores = _sum_per_query(best[:, :tokens], query_lengths)  # [Q, D]
     scores[[n == 0 for n in query_lengths]] = torch.nan
@@ -137,18 +139,27 @@ def maxsim_of_blocks(
 def _products(documents: Tensor, queries: Tensor) -> Tensor:
     """``[t, E]`` and ``[M, E]`` to float32 ``[t, M]``.
 
-    On the CPU few queries go as the kernels of a 1 × 1 convolution over images with the channels last, which is the
-    same sum: oneDNN multiplies the documents where they lie, while a GEMM copies them into its own order first. Of more
-    dimensions the two sum in another order, and a score must not depend on which one took it."""
+    On the CPU the queries go as the filters of a 1 × 1 convolution over images with the channels last, which is the
+    same sum: oneDNN multiplies the documents where they lie, while a GEMM copies them into its own order first. Images
+    of one size alone, whatever remains filled up: a score must not depend on what was computed beside it."""
     if documents.device.type != "cpu":
         return (documents @ queries.T).float()
-    documents, queries = documents.float(), queries.float()
-    narrow = documents.shape[1] <= _NARROW and documents.is_contiguous()
-    if len(queries) > _FEW or len(documents) % IMAGE_ROWS or not narrow:
-        return products(documents, queries)
-    images = documents.view(-1, IMAGE_ROWS, 1, documents.shape[1]).permute(0, 3, 1, 2)  # [n, E, IMAGE_ROWS, 1], a view
-    convolved = F.conv2d(images, queries[:, :, None, None])  # [n, M, IMAGE_ROWS, 1], the channels last again
-    return convolved.permute(0, 2, 3, 1).reshape(len(documents), len(queries))
+    (rows, dimensions), wanted = documents.shape, len(queries)
+    if not rows or not wanted:
+        return torch.empty(rows, wanted)
+    if not torch.backends.mkldnn.is_available():
+        return products(documents.float(), queries.float())
+    documents, queries = _filled(documents.float().contiguous(), IMAGE_ROWS), _filled(queries.float(), _FILTERS)
+    images = documents.view(-1, IMAGE_ROWS, 1, dimensions).permute(0, 3, 1, 2)  # [n, E, IMAGE_ROWS, 1], a view
+    filters = queries[:, :, None, None]
+    # Not F.conv2d, which takes a GEMM after all where images are few.
+    convolved = torch.mkldnn_convolution(images, filters, None, (0, 0), (1, 1), (1, 1), 1)  # [n, M, IMAGE_ROWS, 1]
+    return convolved.permute(0, 2, 3, 1).reshape(len(documents), len(queries))[:rows, :wanted]
+
+
+def _filled(rows: Tensor, multiple: int) -> Tensor:
+    missing = -len(rows) % multiple
+    return torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]) if missing else rows
 
 
 def _keep_maximum(best: Tensor, products: Tensor, owners: Tensor) -> None:
@@ -164,4 +175,6 @@ def _keep_maximum(best: Tensor, products: Tensor, owners: Tensor) -> None:
 
 
 def _sum_per_query(best: Tensor, query_lengths: Sequence[int]) -> Tensor:
-    return torch.stack([part.sum(dim=1) for part in best.split(list(query_lengths), dim=1)])  # [Q, D]
+    """In float64, where the order of a few hundred numbers does not show: torch has one for each shape."""
+    parts = best.split(list(query_lengths), dim=1)
+    return torch.stack([part.sum(dim=1, dtype=torch.float64) for part in parts]).float()  # [Q, D]

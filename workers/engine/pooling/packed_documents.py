@@ -64,7 +64,7 @@ class PackedDocuments:
             token_vectors(Encoding(tokens=steps, token_scales=own)).to(queries.dtype)
             for steps, own in zip(tokens.split(rows), scales.split(rows), strict=True)
         )
-        return maxsim_of_blocks(queries, query_lengths, blocks, rows, self.vectors)
+        return maxsim_of_blocks(queries, query_lengths, blocks, self.vectors)
 
 
 def packed(texts: Listed[str], distinct: Listed[str], sequences: Listed[Sequence]) -> PackedDocuments:
