@@ -42,20 +42,22 @@ class _Share(Generic[K]):
 class ByteBudgetCache(Generic[K, V]):
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
-        self._entries: OrderedDict[K, V] = OrderedDict()  # of all owners, the least recently used first
+        # Each with its owner's share; of all owners, the least recently used first.
+        self._entries: OrderedDict[K, tuple[V, _Share[K]]] = OrderedDict()
         self._shares: dict[Hashable, _Share[K]] = {}
         self._bytes = self._hits = self._misses = self._evictions = 0
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
+            found = self._entries.get(key)
+            if found is None:
                 self._misses += 1
                 return None
+            entry, share = found
             self._hits += 1
             self._entries.move_to_end(key)
-            self._shares[key.owner].keys.move_to_end(key)
+            share.keys.move_to_end(key)
             return entry
 
     @property
@@ -72,7 +74,7 @@ class ByteBudgetCache(Generic[K, V]):
                 return
             if key in self._entries:
                 self._drop(key)
-            self._entries[key] = entry
+            self._entries[key] = entry, share
             share.keys[key] = None
             self._bytes += entry.bytes
             share.bytes += entry.bytes
@@ -127,10 +129,10 @@ class ByteBudgetCache(Generic[K, V]):
         self._evictions += 1
 
     def _drop(self, key: K) -> None:
-        size, share = self._entries.pop(key).bytes, self._shares[key.owner]
+        entry, share = self._entries.pop(key)
         del share.keys[key]
-        self._bytes -= size
-        share.bytes -= size
+        self._bytes -= entry.bytes
+        share.bytes -= entry.bytes
 
     def _forget_empty(self, owner: Hashable) -> None:
         share = self._shares[owner]
