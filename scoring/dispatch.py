@@ -200,7 +200,8 @@ def call_send(call: SyncRequest, target: Target, *, seconds: float) -> SyncReque
     Raises AssayError 429 ``too_many_waiting`` when ``target.most`` callers wait there already.
     """
     now = clock()
-    call = replace(call, reply_key=f"assay:reply:{uuid.uuid4().hex}", sent=now, deadline=now + seconds)
+    key, queue = f"assay:reply:{uuid.uuid4().hex}", target.queue
+    call = replace(call, reply_key=key, queue=queue, sent=now, deadline=now + seconds)
     # The queue is not declared: a list needs no declaration, and declaring would leave a binding for each that was.
     message = celery_message(ANSWER_TASK, call.to_json(), queue=target.queue)
     entries = IN_FLIGHT + target.queue
@@ -238,7 +239,7 @@ def call_taken(call: SyncRequest, queue: str, by: str) -> None:
 
 
 def call_end(call: SyncRequest, *queues: str) -> None:
-    """Nobody waits for ``call`` any more: whoever has it drops it."""
+    """Nobody waits for ``call`` any more: whoever has it drops it. Its reply does the same at ``call.queue``."""
     with connection().pipeline(transaction=True) as pipe:
         pipe.delete(caller_key(call.reply_key), call.reply_key)
         for queue in queues:
@@ -299,8 +300,14 @@ def no_worker(model_name: str, why: str, *, queue: str = BATCH_QUEUE) -> AssayEr
 
 
 def reply_send(call: SyncRequest, reply: SyncReply) -> None:
-    """The worker's side of the private list."""
-    _push(call.reply_key, json.dumps(reply.to_json(), allow_nan=False))
+    """The call ends with it: a caller that was not told who has it has nothing left to tidy away."""
+    with connection().pipeline(transaction=True) as pipe:
+        pipe.rpush(call.reply_key, json.dumps(reply.to_json(), allow_nan=False))
+        pipe.expire(call.reply_key, REPLY_TTL_SECONDS)
+        pipe.delete(caller_key(call.reply_key))
+        if call.queue:
+            pipe.zrem(IN_FLIGHT + call.queue, _entry(call))
+        pipe.execute()
 
 
 def reply_acknowledge(call: SyncRequest, *, worker_id: uuid.UUID, boot_id: uuid.UUID) -> bool:
@@ -324,13 +331,6 @@ def caller_left(calls: Sequence[SyncRequest]) -> list[bool]:
 
 def caller_key(reply_key: str) -> str:
     return f"{reply_key}:caller"
-
-
-def _push(key: str, value: str) -> None:
-    with connection().pipeline(transaction=True) as pipe:
-        pipe.rpush(key, value)
-        pipe.expire(key, REPLY_TTL_SECONDS)
-        pipe.execute()
 
 
 def pairs_of(call: SyncRequest) -> int:

@@ -116,7 +116,7 @@ class Gathering:
         part.call = call_send(part.call, part.target, seconds=patience + left)
 
     def _end(self, part: Part) -> None:
-        if part.call.reply_key:
+        if part.call.reply_key and (part.reply is None or part.taken is not None):
             call_end(part.call, part.target.queue, *([worker_queue(part.taken.worker_id)] if part.taken else ()))
 
     def _hear(self, waiting: list[Part]) -> SyncReply | None:

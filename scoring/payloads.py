@@ -120,8 +120,8 @@ class SyncOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """``sent`` and ``deadline`` are on Redis's clock (seconds), the one clock that both sides can read. Either side of
-    the pairs is texts or token ids; the other list is then empty."""
+    """``sent`` and ``deadline`` are on Redis's clock (seconds), the one clock that both sides can read; ``queue`` is
+    where it was sent. Either side of the pairs is texts or token ids; the other list is then empty."""
 
     reply_key: str
     model_id: str
@@ -131,6 +131,7 @@ class SyncRequest:
     pairing: str  # matrix | pairwise
     deadline: float
     sent: float = 0.0
+    queue: str = ""
     query_ids: list[list[int]] = field(default_factory=list)
     document_ids: list[list[int]] = field(default_factory=list)
     cache_salt: str = ""  # whose request it is: only those of one salt share what a generative model keeps of prompts

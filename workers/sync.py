@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 Answer = ScoringOutput | PoolingOutput | SetScores | SyncReply
 
 WATCH_SECONDS: Final = 0.15
-YOUNG_SECONDS: Final = 0.2  # with WATCH_SECONDS well below ACK_SECONDS, after which the caller asks elsewhere
+YOUNG_SECONDS: Final = 0.4  # with WATCH_SECONDS well below ACK_SECONDS, after which the caller asks elsewhere
 REPLY_THREADS: Final = 4
 
 

@@ -12,6 +12,7 @@ import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -160,7 +161,7 @@ def quotas_reserve(
     reservation = uuid.uuid4().hex
     keys = [f"{KEYS}{of}:{holders[of].pk}{what}" for of in limits for what in ("", ":in-flight")]
     asked = [limits[of].get(quota, -1) for of in limits for quota in COUNTED]
-    told: Any = client.register_script(_RESERVE)(keys, [reservation, documents, lease_seconds, *asked])
+    told: Any = _script(client, _RESERVE)(keys, [reservation, documents, lease_seconds, *asked])
     free, now, found = json.loads(told)
     names, day_end = list(limits), ""
     states: list[QuotaState] = []
@@ -179,13 +180,18 @@ def quotas_reserve(
 def quotas_extend(client: redis.Redis, *, reservation: Reservation, lease_seconds: float) -> None:
     """The request is still in flight."""
     if any(state.quota == Quota.IN_FLIGHT for state in reservation.states):
-        client.register_script(_EXTEND)(reservation.keys, [reservation.id, lease_seconds])
+        _script(client, _EXTEND)(reservation.keys, [reservation.id, lease_seconds])
 
 
 def quotas_release(client: redis.Redis, *, reservation: Reservation, documents_used: int) -> None:
     """The request has ended: it is no longer in flight, and of its documents only ``documents_used`` count."""
     unused = reservation.documents - documents_used if reservation.day_end else 0
-    client.register_script(_RELEASE)(reservation.keys, [reservation.id, unused, reservation.day_end])
+    _script(client, _RELEASE)(reservation.keys, [reservation.id, unused, reservation.day_end])
+
+
+@cache
+def _script(client: redis.Redis, text: str) -> Any:
+    return client.register_script(text)
 
 
 def over_quota(state: QuotaState, *, asked: int, noun: str) -> AssayError:
