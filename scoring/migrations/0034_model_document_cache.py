@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0032_judges_of_one_name'),
+        ('scoring', '0033_randomised_tukey'),
     ]
 
     operations = [
