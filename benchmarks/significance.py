@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from scoring.statistics import RESAMPLES, bootstrap_interval, randomisation_p, t_interval, t_p
+from scoring.statistics import RESAMPLES, bootstrap_interval, randomisation_p, randomised_tukey, t_interval, t_p
 
 ROUNDS = 5
 TRIALS = 2_000
@@ -59,11 +59,12 @@ for queries in (225, 10_000):
     works = {
         "t test and interval": partial(t_test, changes),
         "randomisation test": partial(randomisation_p, changes),
+        "randomised Tukey of 4": partial(randomised_tukey, np.array([*systems(queries, 1), *systems(queries, 2)])),
         "bootstrap interval": partial(bootstrap_interval, baseline),
     }
     times = {name: timed(run) for name, run in works.items()}
     for name, (least, middle) in times.items():
-        print(f"{queries:>6,} queries: {name:<20} {least:9.2f} ms, median {middle:9.2f}")
+        print(f"{queries:>6,} queries: {name:<21} {least:9.2f} ms, median {middle:9.2f}")
     result[str(queries)] = {name: round(middle, 2) for name, (_, middle) in times.items()}
 ratio = timed(lambda: peer(changes[:225]), 3)[1] / timed(lambda: randomisation_p(changes[:225]))[1]
 print(f"   225 queries: scipy's permutation_test takes {ratio:.1f} times as long as the randomisation test")

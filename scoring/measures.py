@@ -1,5 +1,6 @@
 """Effectiveness measures: which there are, and their values of rankings. The computation is that of ir-measures and
-trec_eval; ours is the order it is fed, what it must not be asked, and what it leaves undefined.
+trec_eval; ours is the order it is fed, what it must not be asked, what it leaves undefined, and rank-biased precision
+(Moffat and Zobel, Rank-biased precision for measurement of retrieval effectiveness, TOIS 2008).
 
 A name says everything, as ir-measures writes it: ``nDCG@10``, ``P(rel=2)@5``, ``nDCG(gains={2:3,3:7})@10``.
 """
@@ -8,29 +9,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import ir_measures
+import numpy as np
 from ir_measures import Measure
+from ir_measures.measures import ParamInfo
 
 from assay.errors import AssayError
 
 DEFAULT_MEASURES: Final = ("nDCG@10", "RR@10", "R@100", "Judged@10")
 OFFERED: Final = (
     "nDCG@5", "nDCG@10", "nDCG@20", "RR@10", "AP", "P@5", "P@10", "R@10", "R@100", "R@1000", "Success@1", "Success@5",
-    "Judged@5", "Judged@10", "Judged@20",
+    "RBP(p=0.8)", "RBP(p=0.95)", "Judged@5", "Judged@10", "Judged@20",
 )  # fmt: skip
 INCOMPLETE_OFFERED: Final = ("nDCG(judged_only=True)@10", "AP(judged_only=True)", "Bpref")
 EXPONENTIAL: Final = "nDCG(gains='exponential')@10"
-MEASURES: Final = ("nDCG", "RR", "AP", "P", "R", "Success", "Judged", "Rprec", "Bpref")
-WITH_LEVEL: Final = ("RR", "AP", "P", "R", "Success", "Rprec", "Bpref")  # those that ask from which grade on
+MEASURES: Final = ("nDCG", "RR", "AP", "P", "R", "Success", "Judged", "Rprec", "Bpref", "RBP")
+WITH_LEVEL: Final = ("RR", "AP", "P", "R", "Success", "Rprec", "Bpref", "RBP")  # those that ask from which grade on
 PARAMETERS: Final = {"cutoff": range(1, 100_001), "rel": range(1, 32_768)}
 GAINS: Final = range(32_768)  # trec_eval reserves memory by the largest one
 MAX_MEASURES: Final = 20
 BETWEEN: Final = re.compile(r",(?![^({]*[)}])")  # names in a list; commas within brackets belong to a name
 
+PERSISTENCE: Final = 0.8  # what ir-measures takes for a p that is not given
+
 Grades = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 Rankings = Mapping[str, Sequence[str]]  # query id -> document ids, best first
+
+
+class RankBiasedPrecision(Measure):
+    """``p``, the persistence, always stands in its name. ir-measures knows the measure, and leaves its computation to
+    packages that are not here."""
+
+    NAME = __name__ = "RBP"
+    SUPPORTED_PARAMS: ClassVar = {  # type: ignore[misc]
+        "p": ParamInfo(dtype=float, required=True),
+        "rel": ParamInfo(dtype=int),
+        "judged_only": ParamInfo(dtype=bool),
+        "cutoff": ParamInfo(dtype=int),
+    }
 
 
 def measures_parse(names: Sequence[str], *, rel: int = 1, grades: Collection[int] = ()) -> list[Measure]:
@@ -42,6 +60,11 @@ def measures_parse(names: Sequence[str], *, rel: int = 1, grades: Collection[int
     if not 1 <= len(names) <= MAX_MEASURES:
         raise _unknown(f"{len(names)} measures were asked for, between 1 and {MAX_MEASURES} are possible")
     return list(dict.fromkeys(_measure(name, rel, grades) for name in names))
+
+
+def measure_named(name: str) -> Measure:
+    """Of a complete name, as ``measures_parse`` makes them and evaluations keep them."""
+    return _measure(name, 1, ())
 
 
 def measures_split(text: str) -> list[str]:
@@ -57,6 +80,9 @@ def _measure(name: str, rel: int, grades: Collection[int]) -> Measure:
     if measure.NAME not in MEASURES:
         raise _unknown(f"'{name}' is not computed here")
     params = dict(measure.params)
+    kind = type(measure)
+    if measure.NAME == "RBP":
+        kind, params = RankBiasedPrecision, {"p": PERSISTENCE} | params
     if params.get("gains") == "exponential":
         params["gains"] = _exponential(name, grades)
     for parameter, value in params.items():
@@ -65,7 +91,7 @@ def _measure(name: str, rel: int, grades: Collection[int]) -> Measure:
         params.setdefault("rel", rel)
     # What says nothing has no place in a name: two names of one measure would be two measures.
     silent = {"judged_only": False, "rel": 1, "gains": {}}
-    found = type(measure)(**{key: value for key, value in params.items() if silent.get(key) != value})
+    found = kind(**{key: value for key, value in params.items() if silent.get(key) != value})
     _validate(found, name)
     return found
 
@@ -79,6 +105,9 @@ def _check(name: str, measure: Measure, parameter: str, value: Any) -> None:
     elif parameter == "judged_only" and measure.NAME not in ("Judged", "Bpref"):
         if not isinstance(value, bool):
             raise _unknown(f"judged_only of '{name}' is {value}, it must be True or False")
+    elif parameter == "p" and measure.NAME == "RBP":
+        if not isinstance(value, float) or not 0 < value < 1:
+            raise _unknown(f"p of '{name}' is {value}, it must be between 0 and 1, without them, as in RBP(p=0.8)")
     elif parameter == "gains" and measure.NAME == "nDCG":
         whole = isinstance(value, dict) and all(type(one) is int for pair in value.items() for one in pair)
         if not whole or not all(gain in GAINS for gain in value.values()):
@@ -152,6 +181,12 @@ def _without(measure: Measure) -> Measure:
 
 def _computed(measures: list[Measure], grades: Grades, rankings: Rankings) -> dict[str, dict[str, float]]:
     values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(grades, 0.0) for measure in measures}
+    for measure in measures:
+        if isinstance(measure, RankBiasedPrecision):
+            values[str(measure)] = {
+                query: rank_biased_precision(measure, own, rankings.get(query, ())) for query, own in grades.items()
+            }
+    measures = [measure for measure in measures if not isinstance(measure, RankBiasedPrecision)]
     if not measures or not grades:
         return values
     judged = {query: dict(own) for query, own in grades.items()}
@@ -163,6 +198,14 @@ def _computed(measures: list[Measure], grades: Grades, rankings: Rankings) -> di
     for metric in ir_measures.iter_calc(measures, judged, run):
         values[str(metric.measure)][metric.query_id] = metric.value
     return values
+
+
+def rank_biased_precision(measure: RankBiasedPrecision, grades: Mapping[str, int], ranking: Sequence[str]) -> float:
+    """(1 - p) times the sum of p^(rank - 1) over the relevant documents: what somebody gains per document looked at who
+    goes on to the next one with the chance p."""
+    p, level = measure.params["p"], measure.params.get("rel", 1)
+    hits = [place for place, document in enumerate(ranking[: cutoff_of(measure)]) if grades.get(document, 0) >= level]
+    return float((1 - p) * (p ** np.array(hits, np.float64)).sum())
 
 
 def judged_shares(cutoff: int | None, grades: Grades, rankings: Rankings) -> dict[str, float]:

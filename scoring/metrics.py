@@ -157,6 +157,11 @@ def _workers() -> Iterator[Metric]:
         for unit, number in worker.statistics.get("chunk_work", {}).items():
             _add(families, f"worker_chunk_{unit}", f"Of chunks done: {unit}.", number, worker=worker.name)
         _add_remotes(families, worker)
+        for model, kept in worker.statistics.get("documents_kept", {}).items():
+            what = "Encodings of documents that the model keeps; models of one encoder share them."
+            for memory, number in (("host", kept["bytes"]), ("device", kept["device_bytes"])):
+                labels = {"worker": worker.name, "model": model, "memory": memory}
+                _add(families, "model_documents_kept_bytes", what, number, gauge=True, **labels)
         for kind in ("sync", "chunks"):
             for outcome, number in worker.statistics.get(kind, {}).items():
                 what = f"Outcomes of {'synchronous requests' if kind == 'sync' else 'chunks'}."

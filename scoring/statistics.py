@@ -2,9 +2,11 @@
 
 ``values`` are float64 [n], one per query, in the same order for every system that is compared. References: Smucker,
 Allan and Carterette, A comparison of statistical significance tests for information retrieval evaluation, CIKM 2007
-(paired t and randomisation); Efron and Tibshirani, An introduction to the bootstrap, 1993, chapter 13 (percentile
-interval); Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 1979;
-Phipson and Smyth, Permutation p-values should never be zero, 2010 (the + 1 in a randomisation test's p).
+(paired t and randomisation); Carterette, Multiple testing in statistical analysis of systems-based information
+retrieval experiments, TOIS 2012 (randomised Tukey HSD); Efron and Tibshirani, An introduction to the bootstrap, 1993,
+chapter 13 (percentile interval); Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
+Statistics 1979; Phipson and Smyth, Permutation p-values should never be zero, 2010 (the + 1 in a randomisation test's
+p).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import permutations
 from typing import Any, Final
 
 import numpy as np
@@ -34,12 +37,28 @@ BLOCK: Final = 1_000_000  # numbers at once: bounds the memory
 class PairedTest(StrEnum):
     T = "t"
     RANDOMISATION = "randomisation"
+    RANDOMISED_TUKEY = "randomised_tukey"  # of all systems at once
 
     @property
     def words(self) -> str:
-        if self == PairedTest.T:
-            return "paired t-test, two-sided"
-        return f"randomisation test of the paired differences, two-sided, {RESAMPLES:,} sign flips"
+        return {
+            PairedTest.T: "paired t-test, two-sided",
+            PairedTest.RANDOMISATION: "randomisation test of the paired differences, two-sided, "
+            f"{RESAMPLES:,} sign flips",
+            PairedTest.RANDOMISED_TUKEY: f"randomised Tukey HSD test, {RESAMPLES:,} permutations of the rankings' "
+            "values within each query",
+        }[self]
+
+    @property
+    def correction(self) -> str:
+        """How one measure's p are corrected for how many there are, by the name that reports give it."""
+        return "tukey" if self == PairedTest.RANDOMISED_TUKEY else "holm"
+
+    @property
+    def correction_words(self) -> str:
+        if self == PairedTest.RANDOMISED_TUKEY:
+            return "in the test itself, over all pairs of rankings of one measure"
+        return "Holm over the rankings of one measure"
 
 
 class Outcome(StrEnum):
@@ -152,6 +171,29 @@ def paired_difference(
     )
 
 
+def differences(
+    values: Floats, *, test: PairedTest = PairedTest.T, untested: Sequence[Outcome | None] | None = None
+) -> list[Difference]:
+    """Of ``values[1:]`` from ``values[0]``, [systems, n], with their p corrected; ``untested`` [systems - 1] says of
+    which there shall be no test. Raises ValueError as ``paired_difference`` does.
+
+    In a randomised Tukey test p is corrected as it comes, over all pairs of those that are tested and the baseline.
+    """
+    reasons = untested or [None] * (len(values) - 1)
+    alone = PairedTest.T if test == PairedTest.RANDOMISED_TUKEY else test
+    found = [
+        paired_difference(values[0], other, test=alone, untested=reason)
+        for other, reason in zip(values[1:], reasons, strict=True)
+    ]
+    if test != PairedTest.RANDOMISED_TUKEY:
+        return corrected(found)
+    family = [place for place, one in enumerate(found) if one.outcome in (Outcome.TESTED, Outcome.CONSTANT)]
+    p_values = randomised_tukey(values[[0, *(place + 1 for place in family)]])[0, 1:]
+    for place, p in zip(family, p_values.tolist(), strict=True):
+        found[place] = replace(found[place], outcome=Outcome.TESTED, p=p)
+    return [replace(one, p_corrected=one.p) for one in found]
+
+
 def _tested(changes: Floats, test: PairedTest) -> tuple[Outcome, float | None]:
     if len(changes) < 2:
         return Outcome.TOO_FEW, None
@@ -218,6 +260,23 @@ def randomisation_p(changes: Floats) -> float:
         changes, flipped, _distance, alternative="greater", n_resamples=RESAMPLES, batch=max(1, BLOCK // len(changes))
     )
     return float(found.pvalue)
+
+
+def randomised_tukey(values: Floats, *, resamples: int = RESAMPLES) -> Floats:
+    """p [systems, systems] of the difference of each two, corrected for all of them: the share of permutations in which
+    the highest and the lowest mean are as far apart, (as far + 1) / (``resamples`` + 1), with a fixed seed.
+
+    Each query's ``values`` [systems, n], of two to five systems, are permuted, as if any system might have had any."""
+    systems, queries = values.shape
+    orders = np.array(list(permutations(range(systems))))
+    rng, sums = np.random.default_rng(SEED), np.zeros((resamples, systems))
+    for own in values.T:  # a query at a time, in all resamples: its permutations stay in the nearest cache
+        sums += own[orders].take(rng.integers(0, len(orders), resamples, np.uint8), axis=0)
+    ranges = np.sort(np.ptp(sums / queries, axis=1))
+    means = values.mean(axis=1)
+    # Less than NOISE apart is the same sum in another order.
+    below = np.searchsorted(ranges, np.abs(means[:, None] - means) - NOISE)
+    return (resamples - below + 1) / (resamples + 1)
 
 
 def bootstrap_interval(values: Floats) -> Interval | None:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from django.conf import settings
-
 from scoring.models import Document, SetEncoding, Worker
+from scoring.selectors.encodings import kept_on_disk
 from scoring.services.encodings import (
     encoding_claim,
     encoding_fail,
@@ -68,7 +67,7 @@ class Encodings:
     def _encode(self, encoding: SetEncoding) -> bool:
         """Returns whether all was done; not when it was cancelled, or the worker stops: the reconciler says so then."""
         done = tokens = size = 0
-        on_disk = settings.DISK_CACHE_BYTES > 0
+        on_disk = kept_on_disk(encoding.model)
         texts_left = _texts(encoding)
         while texts := tuple(islice(texts_left, DOCUMENTS_AT_ONCE)):
             output = self._ask(encoding, texts)

@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db.models import Q
@@ -287,15 +286,15 @@ class Host:
         return cause is not None
 
     def _renew(self, placement: Placement, held: HeldModel, mine: list[Placement]) -> bool:
-        """The row changed. A toggle comes into force in place; anything else is a load."""
+        """The row changed. A toggle or a cache's budget comes into force in place; anything else is a load."""
         model = placement.model
         try:
             spec = model_spec(model)
         except SourceError:
             spec = None
         same_weights = held.info.revision == model.revision
-        if spec and same_weights and replace(held.spec, gpu_maxsim=spec.gpu_maxsim) == spec:
-            info = self._engine.configure(spec.name, gpu_maxsim=spec.gpu_maxsim)
+        if spec and same_weights and held.spec.settled_as(spec) == spec:
+            info = self._engine.configure(spec)
             placement_observe(placement=placement, **observed(self._held.put(model, spec, info)))
             return False
         return self._read_again(placement, mine)

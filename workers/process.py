@@ -184,6 +184,7 @@ class WorkerProcess:
             "chunks": self.batch.outcomes.snapshot(),
             "chunk_work": self.batch.work.snapshot(),
             "remote": self.engine.remote_statistics(),
+            "documents_kept": {name: asdict(share) for name, share in self.engine.document_shares().items()},
             "payload_version": PAYLOAD_VERSION,
             **({"problem": self.problem} if self.problem else {}),
         }

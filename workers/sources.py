@@ -53,6 +53,7 @@ def model_spec(model: ScoringModel) -> ModelSpec:
         positive_class=model.positive_class,
         weights=(model.weights[0], model.weights[1], model.weights[2]) if model.weights else None,
         check_order=model.self_test_mode == SelfTestMode.FULL,
+        document_cache_bytes=model.document_cache_bytes,
     )
 
 

@@ -26,6 +26,7 @@ from soak import soak
 from texts import Texts, texts
 
 PATIENT: Final = {"SYNC_TIMEOUT_MS": "600000", "SYNC_TIMEOUT_MAX_MS": "600000"}  # as the peers, which wait for ever
+CROSS_ENCODER: Final = {"background", "rerank"}  # sections that need the model's folder
 
 
 def _rerank(running: House, given: argparse.Namespace, sent: Texts) -> dict[str, Any]:
@@ -42,7 +43,9 @@ SECTIONS: Final[dict[str, Callable[[House, argparse.Namespace, Texts], dict[str,
     "rerank": _rerank,
     "late": _timed(late),
     "rank": _timed(rank),
-    "background": _timed(background),
+    "background": lambda running, given, sent: background(
+        running, given.model, sent, seconds=given.seconds, rounds=given.rounds
+    ),
     "soak": lambda running, given, sent: soak(running, sent, minutes=given.minutes),
 }
 
@@ -60,7 +63,7 @@ def main() -> None:
     given = parser.parse_args()
     sent, found = texts(given.collection), {"cores": os.cpu_count()}
     with tempfile.TemporaryDirectory() as name:
-        if "rerank" in given.section and given.model is None:
+        if CROSS_ENCODER & set(given.section) and given.model is None:
             sys.path.append(str(Path(__file__).resolve().parents[1]))
             from cross_encoder import checkpoint
 
@@ -68,7 +71,7 @@ def main() -> None:
             checkpoint(given.model)
         # A house for each section: what one leaves in caches and memory is no part of another's figures.
         for section in given.section:
-            models = given.model.parent if section == "rerank" else None
+            models = given.model.parent if section in CROSS_ENCODER else None
             with house(models=models, **(PATIENT if section == "rerank" else {})) as running:
                 found |= SECTIONS[section](running, given, sent)
     print(json.dumps(found))

@@ -27,7 +27,10 @@ SETTINGS = (
     "name", "kind", "source", "gguf_file", "engine", "endpoint", "remote_model", "credential", "device", "dtype",
     "max_length", "gpu_maxsim", "template", "labels", "positive_class", "weights",
 )  # fmt: skip
-PLACING = ("pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy")
+PLACING = (
+    "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency",
+    "document_cache_bytes", "cold_policy",
+)  # fmt: skip
 FOUND = ("state", "report", "placements", "revision", "generation", "facts", "created_by", "created_at", "updated_at")
 
 

@@ -34,7 +34,7 @@ from scoring.export.reports import report_response
 from scoring.filters import ComparisonFilter
 from scoring.models import Comparison, ComparisonTest, JudgementSet, Stage
 from scoring.selectors.comparability import comparability
-from scoring.selectors.comparison_statistics import CORRECTION, MeasureRow, coverage_remarks
+from scoring.selectors.comparison_statistics import MeasureRow, coverage_remarks
 from scoring.selectors.comparisons import (
     comparisons_of,
     judgements_deleted,
@@ -55,7 +55,7 @@ from scoring.services.comparisons import (
     comparison_set_baseline,
 )
 from scoring.services.stage_plan import MAX_STAGES
-from scoring.statistics import Outcome
+from scoring.statistics import Outcome, PairedTest
 
 MAX_NOTES: Final = 20_000
 CHANGE: Final = ("delta", "better", "equal", "worse", "outcome", "p", "p_corrected", "verdict", "words")
@@ -78,7 +78,9 @@ class ComparisonCreateSerializer(StrictSerializer):
         default=DEFAULT_MEASURES[0], max_length=100, help_text="Which one decides; in ir-measures' words"
     )
     test = serializers.ChoiceField(
-        ComparisonTest.choices, default=ComparisonTest.T.value, help_text="Of the differences paired by query"
+        ComparisonTest.choices,
+        default=ComparisonTest.T.value,
+        help_text="Of the differences paired by query; randomised_tukey: of three or four stages, all pairs at once",
     )
     pinned = StrictBooleanField(default=False)
     notes = TextField(default="", max_length=MAX_NOTES)
@@ -106,9 +108,14 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     judgement_set = serializers.UUIDField(source="judgement_set_id", allow_null=True)
     primary_measure = serializers.CharField(help_text="Its corrected p decides; others are exploratory")
     test = serializers.ChoiceField(ComparisonTest.choices)
-    correction = serializers.CharField(default=CORRECTION, help_text="Of the p of one measure over the stages")
+    correction = serializers.SerializerMethodField(
+        help_text="Of the p of one measure: holm, over the stages but the baseline; tukey, over all pairs of stages"
+    )
     stages = ComparedStageSerializer(source="compared.all", many=True, help_text="The baseline first")
     created_at = serializers.DateTimeField()
+
+    def get_correction(self, comparison: Comparison) -> str:
+        return PairedTest(comparison.test).correction
 
 
 class RemarkSerializer(serializers.Serializer[Any]):
@@ -144,7 +151,9 @@ class MeasureSerializer(serializers.Serializer[Any]):
     worse = serializers.IntegerField(allow_null=True)
     outcome = serializers.ChoiceField([one.value for one in Outcome], allow_null=True)
     p = serializers.FloatField(allow_null=True, help_text="Two-sided; null where there is no test")
-    p_corrected = serializers.FloatField(allow_null=True, help_text="Holm, over the stages of this measure")
+    p_corrected = serializers.FloatField(
+        allow_null=True, help_text="Over the stages of this measure, as `correction` says"
+    )
     verdict = serializers.CharField(allow_null=True, help_text="higher or lower only where p_corrected is at most 0.05")
     words = serializers.CharField(allow_null=True, help_text="What the test found")
 

@@ -76,6 +76,11 @@ class ModelWriteSerializer(StrictSerializer):
         default=None, allow_null=True, min_value=1, max_value=MOST_REPLICAS,
         help_text="Requests that one web process has under way at once; null: three quarters of its threads",
     )  # fmt: skip
+    document_cache_bytes = StrictIntegerField(
+        default=None, allow_null=True, min_value=0, max_value=2**63 - 1,
+        help_text="Of encodings of documents in a worker's memory, and as many on its GPU; the least recently used "
+        "go first. null: what the worker's caches have room for; 0: none",
+    )  # fmt: skip
     cold_policy = serializers.ChoiceField(
         ColdPolicy.choices, default="", allow_blank=True,
         help_text="What a request gets while the model is on no worker; empty: it waits",
@@ -95,6 +100,17 @@ class MemorySerializer(serializers.Serializer[Any]):
     estimated_bytes = serializers.IntegerField(allow_null=True, help_text="From the checkpoint alone")
 
 
+class DocumentsKeptSerializer(serializers.Serializer[Any]):
+    """Bytes of encodings of documents at the worker's last report. Models of one encoder keep the same ones."""
+
+    bytes = serializers.IntegerField(help_text="In memory")
+    device_bytes = serializers.IntegerField(help_text="On the GPU")
+    budget_bytes = serializers.IntegerField(
+        allow_null=True,
+        help_text="In force there, for either: of models of one encoder the largest; null: the worker's caches alone",
+    )
+
+
 class PlacementSerializer(serializers.Serializer[Any]):
     worker = serializers.CharField(source="worker.name", default=None, allow_null=True, help_text="null: none yet")
     present = serializers.BooleanField(help_text="Wanted there")
@@ -108,6 +124,7 @@ class PlacementSerializer(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Of a wanted one: why each worker cannot take it"
     )
     memory = MemorySerializer(source="*")
+    documents_kept = DocumentsKeptSerializer(allow_null=True, help_text="null: not loaded, or keeps none")
     loaded_at = serializers.DateTimeField(allow_null=True)
     used_at = serializers.DateTimeField(allow_null=True)
 
@@ -140,6 +157,7 @@ class ModelSerializer(serializers.Serializer[Any]):
     memory_bytes = serializers.IntegerField(allow_null=True)
     min_residency = serializers.IntegerField(allow_null=True)
     max_concurrency = serializers.IntegerField(allow_null=True)
+    document_cache_bytes = serializers.IntegerField(allow_null=True)
     cold_policy = serializers.CharField()
     estimated_bytes = serializers.IntegerField(allow_null=True, help_text="Of memory, from the checkpoint alone")
     measured_bytes = serializers.DictField(
@@ -202,6 +220,7 @@ MODEL: Final[dict[str, Any]] = {
     "memory_bytes": None,
     "min_residency": None,
     "max_concurrency": None,
+    "document_cache_bytes": None,
     "cold_policy": "",
     "estimated_bytes": None,
     "measured_bytes": {},
@@ -270,7 +289,8 @@ class ModelViewSet(ResourceViewSet):
 
     @operation(
         "Change a model; workers follow within seconds",
-        description="What decides the scores sends the model back to its self-test; `gpu_maxsim` does not.",
+        description="What decides the scores sends the model back to its self-test; `gpu_maxsim` and "
+        "`document_cache_bytes` do not: they come into force on loaded models within seconds.",
         request=ModelWriteSerializer(partial=True),
         request_example={"gpu_maxsim": False},
         answer=ModelSerializer,

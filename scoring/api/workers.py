@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from assay.api.serializers import MomentField, StrictSerializer, TextField
-from scoring.api.models import MemorySerializer
+from scoring.api.models import DocumentsKeptSerializer, MemorySerializer
 from scoring.api.openapi import BODY, LISTED, READ, operation, state_field
 from scoring.api.resources import ResourceViewSet
 from scoring.api.synchronous import validated
@@ -30,6 +30,7 @@ class LoadedSerializer(serializers.Serializer[Any]):
     maxsim_backend = serializers.CharField()
     cause = serializers.CharField()
     memory = MemorySerializer(source="*")
+    documents_kept = DocumentsKeptSerializer(allow_null=True)
 
 
 class HoldWriteSerializer(StrictSerializer):
@@ -80,7 +81,7 @@ WORKER: Final[dict[str, Any]] = {
     "memory_budget_bytes": 16_000_000_000,
     "memory_free_bytes": 20_000_000_000,
     "in_hand": [],
-    "statistics": {"micro_batches": 412},
+    "statistics": {"engine": {"micro_batches": 412, "tokens": 390_144}},
     "placements": [
         {
             "model": "minilm",
@@ -94,6 +95,7 @@ WORKER: Final[dict[str, Any]] = {
                 "measured_bytes": 190_000_000,
                 "estimated_bytes": 162_000_000,
             },
+            "documents_kept": {"bytes": 61_440_000, "device_bytes": 0, "budget_bytes": 64_000_000},
         }
     ],
 }

@@ -40,6 +40,7 @@ def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured)
     assert table is not None
     libraries = ", ".join(f"{name} {number}" for name, number in {"assay": version("assay"), **table.versions}.items())
     compared = comparability(stages, comparison.judgement_set)
+    test = PairedTest(comparison.test)
     return [
         f"Comparison {comparison.pk}, made {comparison.created_at:%Y-%m-%d %H:%M} UTC",
         *(_stage_line(letter, stage) for letter, stage in zip(LETTERS, stages, strict=False)),
@@ -50,7 +51,7 @@ def _provenance(comparison: Comparison, stages: list[Stage], measured: Measured)
         else "Judgements: deleted since",
         f"n = {table.n} of {stages[0].job.query_count} queries for the primary "
         f"measure {table.measures[0]}, those that all rankings have a value for; other measures are exploratory",
-        f"Test: {PairedTest(comparison.test).words}; correction: Holm over the rankings of one measure",
+        f"Test: {test.words}; correction: {test.correction_words}",
         f"Computed by {libraries}",
         *(remark.text for remark in compared.remarks),
         *coverage_remarks(table),

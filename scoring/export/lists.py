@@ -1,8 +1,9 @@
-"""The team's jobs, requests and audit log as tables, narrowed by the filters of their lists."""
+"""The team's jobs, requests and audit log as tables, narrowed by the filters of their lists; the verdicts of a pool."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -13,11 +14,12 @@ from assay.api.principal import Principal
 from assay.errors import AssayError
 from audit.models import AuditEvent
 from scoring.export.formats import ExportTable
-from scoring.export.parameters import Parameters, parameters_check
+from scoring.export.parameters import Parameters, parameters_check, row_named
 from scoring.filters import AuditEventFilter, JobFilter, ScoreRequestFilter, faults_of
-from scoring.models import ScoreRequest
+from scoring.models import ScoreRequest, Verdict
 from scoring.selectors.counting import rows_count
 from scoring.selectors.jobs import jobs_of
+from scoring.selectors.pools import pools_of
 
 ROWS_AT_ONCE: Final = 1_000
 Columns = Mapping[str, tuple[str, Callable[[Any], Any]]]  # the type of each, and how a row tells it
@@ -66,6 +68,15 @@ EVENTS: Final[Columns] = {
     "request_id": ("string", lambda event: event.request_id),
 }
 
+VERDICTS: Final[Columns] = {
+    "query_id": ("string", lambda verdict: verdict.pair.query_id),
+    "document_id": ("string", lambda verdict: verdict.pair.document_id),
+    "judge": ("string", lambda verdict: verdict.judge.name),
+    "source": ("string", lambda verdict: verdict.source),
+    "grade": ("int32", lambda verdict: verdict.grade),
+    "decided_at": ("moment", lambda verdict: verdict.decided_at),
+}
+
 
 def jobs_table(principal: Principal, parameters: Parameters) -> ExportTable:
     return _table("assay-jobs", jobs_of(principal).order_by("-queued_at", "-pk"), JobFilter, parameters, JOBS)
@@ -82,17 +93,28 @@ def audit_table(principal: Principal, parameters: Parameters) -> ExportTable:
     return _table("assay-audit-log", rows, AuditEventFilter, parameters, EVENTS)
 
 
+def verdicts_table(principal: Principal, parameters: Parameters) -> ExportTable:
+    """Of one pool, pair by pair in the order in which they are judged; a grade that is empty: it cannot be judged."""
+    parameters_check(parameters, ("pool",), needed="pool")
+    pool = row_named(pools_of(principal), parameters, "pool")
+    rows = Verdict.objects.filter(pair__pool=pool).select_related("pair", "judge").order_by("pair__place", "pk")
+    return replace(_rows_table("assay-verdicts", rows, VERDICTS), subject=pool)
+
+
 def _table(
     name: str, rows: QuerySet[Any], filterset: type[FilterSet], parameters: Parameters, columns: Columns
 ) -> ExportTable:
-    filtered = _filtered(rows, filterset, parameters)
+    return _rows_table(name, _filtered(rows, filterset, parameters), columns)
+
+
+def _rows_table(name: str, rows: QuerySet[Any], columns: Columns) -> ExportTable:
     return ExportTable(
         name=name,
         columns={column: kind for column, (kind, _) in columns.items()},
         rows=lambda: (
-            {column: told(row) for column, (_, told) in columns.items()} for row in filtered.iterator(ROWS_AT_ONCE)
+            {column: told(row) for column, (_, told) in columns.items()} for row in rows.iterator(ROWS_AT_ONCE)
         ),
-        count=rows_count(filtered),
+        count=rows_count(rows),
     )
 
 

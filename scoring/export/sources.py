@@ -11,7 +11,7 @@ from assay.api.principal import Principal
 from assay.api.sentences import shortened
 from assay.errors import AssayError
 from scoring.export.formats import ExportTable
-from scoring.export.lists import audit_table, jobs_table, requests_table
+from scoring.export.lists import audit_table, jobs_table, requests_table, verdicts_table
 from scoring.export.parameters import Parameters, parameters_check, row_named, whole_number
 from scoring.export.results import stage_table
 from scoring.export.sets import table_of
@@ -46,6 +46,7 @@ SOURCES: Final = {
     "queries": Source("Queries of a set", Scope.JOBS, table_of(QuerySet)),
     "judgements": Source("Judgements of a set", Scope.JOBS, table_of(JudgementSet)),
     "runs": Source("Entries of a run", Scope.JOBS, table_of(RunSet)),
+    "verdicts": Source("Verdicts of a pool", Scope.JOBS, verdicts_table),
     "score-requests": Source("Score requests", Scope.SCORE, requests_table),
     "usage": Source("Usage", Scope.SCORE, usage_table),
     "audit-events": Source("Audit log", Scope.ADMIN, audit_table),

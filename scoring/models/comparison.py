@@ -12,6 +12,7 @@ class ComparisonTest(models.TextChoices):
 
     T = "t", "paired t-test"
     RANDOMISATION = "randomisation", "randomisation test"
+    RANDOMISED_TUKEY = "randomised_tukey", "randomised Tukey HSD test, of three or four rankings"
 
 
 class Comparison(OwnedModel):

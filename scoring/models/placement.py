@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -7,7 +9,7 @@ from django.db.models.functions import Now
 from scoring.models.base import choice_constraint
 from scoring.models.scoring_model import ScoringModel
 from scoring.models.worker import Worker
-from scoring.states import CLAIMING, MemorySource, PlacementDemand, PlacementState
+from scoring.states import CLAIMING, SERVING, MemorySource, PlacementDemand, PlacementState
 
 
 class Placement(models.Model):
@@ -69,3 +71,11 @@ class Placement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} on {self.worker or 'no worker yet'}"
+
+    @property
+    def documents_kept(self) -> dict[str, Any] | None:
+        """Bytes of encodings at the worker's last report, and the budget in force; None where it keeps none of them."""
+        if self.worker is None or self.state not in SERVING:
+            return None
+        kept: dict[str, Any] | None = self.worker.statistics.get("documents_kept", {}).get(self.model.name)
+        return kept

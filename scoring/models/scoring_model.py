@@ -25,6 +25,10 @@ class ModelKind(models.TextChoices):
 
 # Kinds whose scores, or part of them, are MaxSim.
 WITH_MAXSIM: Final = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
+# Kinds that read a text by itself, so that what became of it can be kept.
+WITH_ENCODINGS: Final = (
+    ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID, ModelKind.CLASSIFIER,
+)  # fmt: skip
 
 
 class Dtype(models.TextChoices):
@@ -112,6 +116,11 @@ class ScoringModel(models.Model):
         "requests at once", null=True, blank=True, validators=[MinValueValidator(1)],
         help_text="synchronous requests that one web process has under way; empty: three quarters of its threads",
     )  # fmt: skip
+    document_cache_bytes = models.PositiveBigIntegerField(
+        "document cache", null=True, blank=True,
+        help_text="bytes of encodings of documents kept in a worker's memory, and as many on its GPU; empty: what the "
+        "worker's caches have room for; 0: none",
+    )  # fmt: skip
     cold_policy = models.CharField(
         max_length=8, choices=ColdPolicy, blank=True,
         help_text="what a request gets while the model is on no worker; empty: it waits",
@@ -172,6 +181,10 @@ class ScoringModel(models.Model):
     @property
     def has_maxsim(self) -> bool:
         return self.kind in WITH_MAXSIM
+
+    @property
+    def keeps_encodings(self) -> bool:
+        return self.kind in WITH_ENCODINGS and not self.is_remote
 
     @property
     def replicas_at_least(self) -> int:

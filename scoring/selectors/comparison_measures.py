@@ -10,13 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from scoring.models import Comparison, JudgementSet, Query, QueryResult, Stage
+from scoring.models import Comparison, JudgementSet, QueryResult, Stage
 from scoring.ranking import POSITION
 from scoring.selectors.comparability import comparability
 from scoring.selectors.comparison_statistics import MeasureTable, measure_table, measures_beside
-from scoring.selectors.evaluation import stage_evaluate
+from scoring.selectors.evaluation import judgement_grades, measures_parse, stage_evaluate
+from scoring.selectors.evaluations import values_kept
 from scoring.selectors.packed import packed_part
 from scoring.similarity import Pair, Rankings, kendall_tau, largest_moves, overlap_at, rank_biased_overlap
+from scoring.states import JobState
 from scoring.statistics import PairedTest
 
 MAX_DEPTH: Final = 1_000  # below it no measure changes by anything that one would see
@@ -123,14 +125,15 @@ def _rankings(stage: Stage, queries: range, depth: int) -> Rankings:
 def _judged(
     stages: Sequence[Stage], judgements: JudgementSet, queries: int, primary: str, test: PairedTest
 ) -> tuple[Any, MeasureTable]:
-    found = Query.objects.filter(query_set=stages[0].job.query_set_id).values_list("external_id", "position")
-    position_of = dict(found)
-    evaluations = [stage_evaluate(stage, judgements, measures=measures_beside(primary)) for stage in stages]
-    names = list(dict.fromkeys(evaluations[0].measures))
+    parsed = measures_parse(measures_beside(primary), rel=judgements.relevant_from, grades=judgement_grades(judgements))
+    names = [str(measure) for measure in parsed]
     values = np.full((len(stages), len(names), queries), np.nan)
-    for row, evaluation in enumerate(evaluations):
-        for query, measured in evaluation.per_query.items():
-            # None, where a measure is not defined for a query, becomes NaN.
-            values[row, :, position_of[query]] = [measured[name] for name in names]
-    complete = [evaluation.complete for evaluation in evaluations]
+    for row, stage in enumerate(stages):
+        kept = values_kept(stage, judgements, measures=names)
+        if kept is None:
+            measured = stage_evaluate(stage, judgements, measures=names)
+            kept = measured.positions, measured.values
+        positions, found = kept
+        values[row][:, positions] = found
+    complete = [stage.job.state == JobState.COMPLETED for stage in stages]
     return values, measure_table(values, names, complete, test)

@@ -19,11 +19,9 @@ from scoring.statistics import (
     Outcome,
     PairedTest,
     bootstrap_interval,
-    corrected,
-    paired_difference,
+    differences,
 )
 
-CORRECTION: Final = "holm"
 JUDGED: Final = "Judged"
 JUDGED_APART: Final = 0.05  # shares of judged documents that differ by more are no fair comparison
 LIBRARIES: Final = ("ir-measures", "numpy", "scipy")
@@ -101,7 +99,7 @@ def measure_table(values: Any, names: Sequence[str], complete: Sequence[bool], t
     for place, name in enumerate(names):
         common = values[:, place][:, ~np.isnan(values[:, place]).any(axis=0)]
         beside = judged.get(f"{JUDGED}@{_cutoff(name)}", [None] * len(values)) if not _coverage(name) else None
-        differences = _differences(common, name, complete, test)
+        changes = _differences(common, name, complete, test)
         by_measure.append(
             [
                 MeasureRow(
@@ -112,7 +110,7 @@ def measure_table(values: Any, names: Sequence[str], complete: Sequence[bool], t
                     interval=None if _coverage(name) else bootstrap_interval(own),
                     judged=beside[stage] if beside else None,
                     complete=complete[stage],
-                    difference=differences[stage],
+                    difference=changes[stage],
                 )
                 for stage, own in enumerate(common)
             ]
@@ -140,12 +138,11 @@ def coverage_remarks(table: MeasureTable) -> list[str]:
 
 def _differences(values: Floats, name: str, complete: Sequence[bool], test: PairedTest) -> list[Difference | None]:
     """``values`` [stages, n]. The family of a correction is one measure of all stages but the baseline."""
-    found = []
-    for stage in range(1, len(values)):
-        incomplete = None if complete[0] and complete[stage] else Outcome.INCOMPLETE
-        untested = Outcome.COVERAGE if _coverage(name) else incomplete
-        found.append(paired_difference(values[0], values[stage], test=test, untested=untested))
-    return [None, *corrected(found)]
+    untested = [
+        Outcome.COVERAGE if _coverage(name) else None if complete[0] and whole else Outcome.INCOMPLETE
+        for whole in complete[1:]
+    ]
+    return [None, *differences(values, test=test, untested=untested)]
 
 
 def _coverage(name: str) -> bool:

@@ -55,11 +55,6 @@ def judgements_deleted(comparison: Comparison, measured: Measured | None) -> boo
     return measured is not None and measured.judged and comparison.judgement_set is None
 
 
-def is_ranked(stage: Stage) -> bool:
-    """Whether it has its rankings, and nothing is about to change them."""
-    return stage.state == StageState.DONE and stage.job.state in EVALUATED
-
-
 def stages_comparable(principal: Principal, query_set: Any) -> list[Stage]:
     """The newest ranked stages over the query set, which may be compared with one another."""
     stages = Stage.objects.filter(job__team=principal.team, job__query_set=query_set, state=StageState.DONE)

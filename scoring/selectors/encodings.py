@@ -94,9 +94,20 @@ def encoding_estimate(document_set: DocumentSet, model: ScoringModel) -> Encodin
         tokens=tokens,
         size=_size(model, documents, tokens),
         seconds=documents / pace if pace else None,
-        kept_bytes=settings.DISK_CACHE_BYTES or settings.DOCUMENT_CACHE_BYTES,
-        on_disk=settings.DISK_CACHE_BYTES > 0,
+        kept_bytes=_kept_bytes(model),
+        on_disk=kept_on_disk(model),
     )
+
+
+def kept_on_disk(model: ScoringModel) -> bool:
+    return settings.DISK_CACHE_BYTES > 0 and model.document_cache_bytes != 0
+
+
+def _kept_bytes(model: ScoringModel) -> int:
+    if kept_on_disk(model):
+        return settings.DISK_CACHE_BYTES
+    own, of_all = model.document_cache_bytes, settings.DOCUMENT_CACHE_BYTES
+    return of_all if own is None else min(own, of_all)
 
 
 def _tokens(document_set: DocumentSet, limit: int | None) -> int | None:

@@ -23,9 +23,11 @@ from scoring.measures import (
 from scoring.models import Document, Job, Judgement, JudgementSet, Query, QueryResult, Stage
 from scoring.ranking import TOP
 from scoring.selectors.jobs import Ranking
-from scoring.states import JobState
+from scoring.states import JobState, StageState
 
-__all__ = ["DEFAULT_MEASURES", "EVALUATED", "StageMeasures", "document_names", "measures_parse", "stage_evaluate"]
+__all__ = [
+    "DEFAULT_MEASURES", "EVALUATED", "StageMeasures", "document_names", "is_ranked", "measures_parse", "stage_evaluate"
+]  # fmt: skip
 
 EVALUATED: Final = (JobState.COMPLETED, JobState.COMPLETED_WITH_ERRORS, JobState.CANCELLED, JobState.EXPIRED)
 JUDGED_AT: Final = (5, 10, 20)  # always known, whatever was asked for
@@ -96,6 +98,11 @@ class _Found:
     judged: dict[int, dict[str, float]] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
     unjudged_at_top: dict[str, int] = field(default_factory=dict)
+
+
+def is_ranked(stage: Stage) -> bool:
+    """Whether it has its rankings, and nothing is about to change them."""
+    return stage.state == StageState.DONE and stage.job.state in EVALUATED
 
 
 def stage_evaluate(

@@ -16,8 +16,7 @@ from django.db.models import QuerySet
 
 from assay.api.principal import Principal
 from scoring.models import Evaluation, JudgementSet, Stage
-from scoring.selectors.comparisons import is_ranked
-from scoring.selectors.evaluation import StageMeasures
+from scoring.selectors.evaluation import StageMeasures, is_ranked
 from scoring.selectors.sets import newest_version
 
 COMPUTATION: Final = 1  # grows when the same rankings and judgements would give other numbers
@@ -105,6 +104,25 @@ def evaluations_of(principal: Principal) -> QuerySet[Evaluation]:
 
 def evaluation_arrays(evaluation: Evaluation) -> EvaluationArrays:
     return EvaluationArrays.unpack(bytes(evaluation.arrays))
+
+
+def values_kept(stage: Stage, judgements: JudgementSet, *, measures: Sequence[str]) -> tuple[Any, Any] | None:
+    """What evaluations of the stage hold already of ``measures``, complete names: positions int32 [n] and values
+    float64 [M, n]; None where a measure is in none of them. An evaluation counts whose key would be the same today: of
+    this ranking, these judgements and this code."""
+    found: dict[str, Any] = {}
+    positions = None
+    rows = Evaluation.objects.filter(stage=stage, judgement_set=judgements, only_relevant=False)
+    for evaluation in rows.defer("figures", "pinned"):
+        if evaluation.key != evaluation_key(stage, judgements, measures=evaluation.measures, only_relevant=False):
+            continue
+        arrays = evaluation_arrays(evaluation)
+        positions = arrays.positions
+        coverage = {f"Judged@{cutoff}": own for cutoff, own in zip(arrays.cutoffs, arrays.judged, strict=True)}
+        found |= coverage | dict(zip(evaluation.measures, arrays.values, strict=True))
+        if found.keys() >= set(measures):
+            return positions, np.array([found[name] for name in measures])
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from scoring.selectors.comparison_measures import Measured, measures_fingerprint
 from scoring.selectors.comparison_statistics import JUDGED
 from scoring.selectors.comparisons import (
     comparisons_of,
-    is_ranked,
     judgements_deleted,
     judgements_newer,
     stages_compared,
 )
-from scoring.selectors.evaluation import DEFAULT_MEASURES, judgement_grades, measures_parse
+from scoring.selectors.evaluation import DEFAULT_MEASURES, is_ranked, judgement_grades, measures_parse
 
 FEWEST: Final = 2
 MOST: Final = 4
+FEWEST_TUKEY: Final = 3  # of two it is the randomisation test
 
 
 def comparison_create(
@@ -40,10 +40,16 @@ def comparison_create(
     """Compare ``stages`` of the principal's team, the baseline first, and keep what was computed. ``primary_measure``
     and ``test`` decide, and stay what they are.
 
-    Raises AssayError 422 ``not_comparable`` for fewer than two, more than four, one twice, or several query sets, 409
-    ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match`` and ``unknown_measure``.
+    Raises AssayError 422 ``not_comparable`` for fewer than two, more than four, one twice, several query sets, or too
+    few for the test, 409 ``job_not_ended`` for a stage without its rankings, 422 ``judgements_do_not_match`` and
+    ``unknown_measure``.
     """
     _check(stages)
+    if test == ComparisonTest.RANDOMISED_TUKEY and len(stages) < FEWEST_TUKEY:
+        message = (
+            f"A randomised Tukey test is of three or four rankings, {len(stages)} were given; give 'randomisation'."
+        )
+        raise AssayError("not_comparable", message, status=422, param="test")
     primary = _primary(primary_measure, judgement_set)
     measured = measures_of(stages, judgement_set, primary=primary, test=test)
     with transaction.atomic():

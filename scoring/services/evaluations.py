@@ -14,8 +14,7 @@ from audit.services import audit_record
 from scoring.measures import DEFAULT_MEASURES, cutoff_of, measures_parse
 from scoring.models import Evaluation, JudgementSet, Stage
 from scoring.models.base import UploadedSet
-from scoring.selectors.comparisons import is_ranked
-from scoring.selectors.evaluation import StageMeasures, judgement_grades, mean_of, stage_evaluate
+from scoring.selectors.evaluation import StageMeasures, is_ranked, judgement_grades, mean_of, stage_evaluate
 from scoring.selectors.evaluations import (
     SENSITIVE,
     EvaluationArrays,

@@ -13,7 +13,7 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring.models import DocumentSet, JudgementSet, JudgingRule, Pool, PoolPair, QuerySet, RunSet, Stage
 from scoring.models.judgement_set import GRADES_NAMED, default_scale
-from scoring.selectors.comparisons import is_ranked
+from scoring.selectors.evaluation import is_ranked
 from scoring.selectors.pools import DEEPEST, pool_candidates
 from scoring.selectors.texts import texts_gone
 from scoring.services.transitions import transition

@@ -35,7 +35,7 @@ DECIDES_SCORES: Final = frozenset(
         "template", "labels", "positive_class", "weights", "self_test_mode",
     )
 )  # fmt: skip
-FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential"}
+FOLLOWED_BY_WORKERS: Final = DECIDES_SCORES | {"gpu_maxsim", "credential", "document_cache_bytes"}
 PLACING: Final = frozenset(
     (
         "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy",
@@ -251,6 +251,13 @@ def model_check(model: ScoringModel) -> None:
         )
     if model.memory_bytes == 0:
         raise _invalid("memory_bytes", "'memory_bytes' is 0; give the bytes that a replica needs, or none to measure")
+    if model.document_cache_bytes is not None and not model.keeps_encodings:
+        why = "is computed elsewhere" if model.is_remote else f"is a {model.kind}, which reads no text by itself"
+        raise _invalid(
+            "document_cache_bytes",
+            f"'document_cache_bytes' is {model.document_cache_bytes}, but '{model.name}' {why}: no encodings of "
+            "documents are kept; give none",
+        )
     if not DEVICE.fullmatch(model.device):
         raise _invalid("device", f"'device' is {model.device!r}; give auto, cpu, cuda or cuda:N")
     if model.dtype == Dtype.INT8 and model.device.startswith("cuda"):

@@ -122,7 +122,7 @@ class ComparisonNewView(PrincipalMixin, TemplateView):
 def _field_of(refusal: AssayError) -> str:
     if "judgements" in refusal.code:
         return "judgement_set"
-    return "primary_measure" if refusal.param == "primary_measure" else "stages"
+    return refusal.param if refusal.param in ("primary_measure", "test") else "stages"
 
 
 class ComparisonActionView(ActionView):

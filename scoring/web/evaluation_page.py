@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import ir_measures
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -15,6 +14,7 @@ from django.views.generic.base import View
 from accounts.scopes import Scope
 from assay.web.mixins import PrincipalMixin
 from scoring.ingest.tags import tags_of
+from scoring.measures import measure_named
 from scoring.models import Evaluation, Query, Stage
 from scoring.ranking import TOP
 from scoring.selectors.cascade import stage_cuts
@@ -76,7 +76,7 @@ class EvaluationPage:
         return [
             Figure(
                 name=figure["measure"],
-                meaning=meaning(ir_measures.parse_measure(figure["measure"])),
+                meaning=meaning(measure_named(figure["measure"])),
                 **{name: figure[name] for name in ("mean", "judged", "worst", "best", "tie_sensitive")},
             )
             for figure in self.evaluation.figures
@@ -295,7 +295,7 @@ class EvaluationQueryView(EvaluationView):
 def _worked(page: EvaluationPage, values: QueryValues, documents: Sequence[JudgedDocument], own: int) -> list[Worked]:
     found = sorted((rank, row.grade) for row in documents if (rank := row.places[own].rank))
     grades, kept = [row.grade for row in documents], values.kept or 0
-    parsed = [ir_measures.parse_measure(name) for name in page.evaluation.measures]
+    parsed = [measure_named(name) for name in page.evaluation.measures]
     return [
         Worked(str(one), meaning(one), values.values[str(one)], substituted(one, found, grades, kept)) for one in parsed
     ]

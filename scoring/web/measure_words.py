@@ -52,6 +52,13 @@ def _sentence(measure: Measure) -> str:
                 f"How seldom a judged document that is not {relevant} stands above one that is; unjudged documents "
                 "are passed over."
             )
+        case "RBP":
+            p = measure.params["p"]
+            return (
+                f"What somebody gains per document looked at who goes on to the next rank with the chance p = {p:g}: "
+                f"p^(rank - 1) of each {relevant} document among {first}, summed, times 1 - p. Not 1 even for the best "
+                f"order of few relevant documents; about {1 / (1 - p):.3g} ranks are looked at."
+            )
         case _:
             return f"The share of {first} that somebody judged; undefined for an empty list."
 
@@ -91,6 +98,10 @@ def substituted(measure: Measure, found: Sequence[tuple[int, int | None]], grade
             return f"{sum(rank <= known for rank in hits):,} / {known:,}" if known else "none known: 0"
         case "Bpref":
             return f"{known:,} relevant and {len(grades) - known:,} judged not relevant"
+        case "RBP":
+            p = measure.params["p"]
+            terms = [f"{p:g}^{rank - 1}" for rank in hits]
+            return f"{1 - p:.4g} × ({_shortened(terms)})" if hits else "none found: 0"
         case _:
             top = min(cutoff, ranks)
             return (

@@ -38,7 +38,10 @@ class ModelForm(forms.ModelForm[ScoringModel]):
     class Meta:
         model = ScoringModel
         fields: ClassVar[tuple[str, ...]] = CHANGED_HERE
-        labels: ClassVar = {"max_length": "Text limit, in tokens", "is_default": "Default of its kind"}
+        labels: ClassVar = {
+            "max_length": "Text limit, in tokens", "is_default": "Default of its kind",
+            "document_cache_bytes": "Document cache, at most",
+        }  # fmt: skip
         help_texts: ClassVar = {"source": "a folder below one of MODEL_ROOTS, or package:DISTRIBUTION/FOLDER-IN-IT"}
         widgets: ClassVar = {
             "template": forms.Textarea(attrs={"rows": 3}),
@@ -72,7 +75,8 @@ class SettingsForm(ModelForm):
 class RegisterForm(ModelForm):
     class Meta(ModelForm.Meta):
         fields: ClassVar[tuple[str, ...]] = (
-            "name", "kind", "source", "gguf_file", *CHANGED_HERE, "self_test_mode", "gpu_maxsim", *REMOTE,
+            "name", "kind", "source", "gguf_file", *CHANGED_HERE, "self_test_mode", "gpu_maxsim",
+            "document_cache_bytes", *REMOTE,
         )  # fmt: skip
 
     def clean(self) -> dict[str, Any] | None:
@@ -90,7 +94,7 @@ class RegisterForm(ModelForm):
 
     @property
     def of_kinds(self) -> list[forms.BoundField]:
-        names = ("template", "labels", "positive_class", "weights", "gguf_file")
+        names = ("template", "labels", "positive_class", "weights", "document_cache_bytes", "gguf_file")
         return [self[name] for name in names]
 
     @property
@@ -125,7 +129,8 @@ class PlacingForm(forms.ModelForm[ScoringModel]):
     class Meta:
         model = ScoringModel
         fields = (
-            "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency", "cold_policy",
+            "pinned", "min_replicas", "max_replicas", "memory_bytes", "min_residency", "max_concurrency",
+            "document_cache_bytes", "cold_policy",
         )  # fmt: skip
         labels: ClassVar[dict[str, str]] = {
             "min_replicas": "Replicas, at least",
@@ -133,12 +138,15 @@ class PlacingForm(forms.ModelForm[ScoringModel]):
             "memory_bytes": "Memory of a replica",
             "min_residency": "Stays loaded for",
             "max_concurrency": "Requests at once",
+            "document_cache_bytes": "Document cache, at most",
             "cold_policy": "While on no worker",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["cold_policy"].choices = [("", "Default"), *ColdPolicy.choices]  # type: ignore[attr-defined]
+        if not self.instance.keeps_encodings:
+            del self.fields["document_cache_bytes"]
 
     def _post_clean(self) -> None:
         """The row stays as it is: the service writes it."""

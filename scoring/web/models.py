@@ -141,7 +141,9 @@ def _changes(deed: AuditEvent) -> str:
 
 
 def _word(value: Any) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value or 'none'}"[:80]
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "none" if value in (None, "", []) else f"{value}"[:80]
 
 
 class ModelPlacementsView(PrincipalMixin, View):
@@ -177,7 +179,7 @@ class OfModelView(ActionView):
 class ModelPlacingView(OfModelView):
     def act(self) -> str:
         model = model_or_404(self.kwargs["name"])
-        model_change(principal=self.principal, model=model, **checked(PlacingForm(self.request.POST)))
+        model_change(principal=self.principal, model=model, **checked(PlacingForm(self.request.POST, instance=model)))
         return f"Workers follow the new settings of “{model.name}” within seconds."
 
 

@@ -75,6 +75,26 @@ def test_what_decides_is_chosen_first(compare: Compare, api: APIClient, upload: 
     assert api.patch(f"/api/v1/comparisons/{body['id']}", {"test": "t"}).status_code == 422
 
 
+def test_three_rankings_are_tested_all_at_once(
+    compare: Compare, api: APIClient, ended: Job, second: Job, submit: SubmitJob, worker: Worker, upload: Upload
+) -> None:
+    fields = {"judgement_set": upload("judgements", JUDGEMENTS)["id"], "test": "randomised_tukey"}
+    refused = compare(**fields)
+    assert refused.status_code == 422 and refused.json()["error"]["param"] == "test"
+    third = submit(name="Shorter", top_k=1)["id"]
+    run_chunks(worker)
+    assert jobs_advance() == 1
+    jobs = [{"job": str(job)} for job in (ended.pk, second.pk, third)]
+    made = api.post("/api/v1/comparisons", {"stages": jobs, "primary_measure": "RBP(p=0.9)", **fields})
+    assert made.status_code == 201, made.content
+    body = made.json()
+    assert (body["test"], body["correction"], body["primary_measure"]) == ("randomised_tukey", "tukey", "RBP(p=0.9)")
+    tested = [row for row in body["measures"][2] if row["outcome"] == "tested"]
+    assert tested and all(row["p"] == row["p_corrected"] > 0.05 for row in tested)  # two queries prove nothing
+    told = b"".join(api.get(f"{made['Location']}/export", {"format": "markdown"})).decode()
+    assert "Test: randomised Tukey HSD test, 10,000 permutations" in told and "over all pairs of rankings" in told
+
+
 def test_what_was_measured_is_taken_away(compare: Compare, api: APIClient, upload: Upload, ended: Job) -> None:
     judgements = upload("judgements", JUDGEMENTS)["id"]
     made = compare(judgement_set=judgements).json()

@@ -35,6 +35,9 @@ def test_what_a_worker_keeps_is_deleted_by_it(api: APIClient, ask: dict[str, str
     SetEncoding.objects.update(state=EncodingState.DONE, key={"identity": "x"}, size=700, tokens=70, documents_done=7)
     estimate = api.get("/api/v1/encodings/estimate", ask).json()
     assert estimate["size"] == round(10 * estimate["tokens"]) and estimate["too_large"] is False
+    ScoringModel.objects.update(document_cache_bytes=estimate["size"] - 1)
+    bounded = api.get("/api/v1/encodings/estimate", ask).json()
+    assert bounded["too_large"] is True and bounded["kept_bytes"] == estimate["size"] - 1
     assert api.get(f"/api/v1/encodings/{made['id']}").json()["outdated"] is False
     ScoringModel.objects.filter(pk=model.pk).update(revision="another")
     assert api.get(f"/api/v1/encodings/{made['id']}").json()["outdated"] is True

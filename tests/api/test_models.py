@@ -37,6 +37,9 @@ def test_a_model_is_registered_and_waits_for_its_self_test(api: APIClient) -> No
         ({"device": "tpu"}, "invalid_model", "device"),
         ({"max_length": 0}, "min_value", "max_length"),
         ({"gpu_maxsim": "yes"}, "invalid", "gpu_maxsim"),
+        ({"document_cache_bytes": -1}, "min_value", "document_cache_bytes"),
+        ({"document_cache_bytes": 2**63}, "max_value", "document_cache_bytes"),
+        ({"kind": "cross-encoder", "document_cache_bytes": 0}, "invalid_model", "document_cache_bytes"),
         ({"labels": ["yes", "no"]}, "invalid_model", "labels"),
         ({"kind": "generative", "labels": ["yes"]}, "invalid_model", "labels"),
         ({"kind": "generative", "labels": [1]}, "invalid", "labels[0]"),
@@ -62,6 +65,25 @@ def test_a_toggle_is_a_new_generation_without_a_new_self_test(api: APIClient, mo
     body = check(api.patch("/api/v1/models/late", {"gpu_maxsim": False}), method="patch")
     assert (body["gpu_maxsim"], body["generation"], body["state"]) == (False, 2, "available")
     assert check(api.patch("/api/v1/models/late", {"gpu_maxsim": False}), method="patch")["generation"] == 2
+
+
+def test_the_budget_of_the_caches_is_followed_without_a_new_self_test(
+    api: APIClient, model: ScoringModel, worker: Worker
+) -> None:
+    body = check(api.patch("/api/v1/models/late", {"document_cache_bytes": 4096}), method="patch")
+    assert (body["document_cache_bytes"], body["generation"], body["state"]) == (4096, 2, "available")
+    kept = {"bytes": 4000, "device_bytes": 0, "budget_bytes": 4096}
+    Placement.objects.create(model=model, worker=worker, state=PlacementState.READY)
+    Worker.objects.filter(pk=worker.pk).update(statistics={"documents_kept": {"late": kept}})
+    assert check(api.get("/api/v1/models/late"))["placements"][0]["documents_kept"] == kept
+    assert check(api.get(f"/api/v1/workers/{worker.pk}"))["placements"][0]["documents_kept"] == kept
+    Placement.objects.update(state=PlacementState.FAILED)
+    assert check(api.get("/api/v1/models/late"))["placements"][0]["documents_kept"] is None
+    for budget in (0, None):
+        changed = api.patch("/api/v1/models/late", {"document_cache_bytes": budget}).json()
+        assert changed["document_cache_bytes"] == budget
+    refused = api.patch("/api/v1/models/late", {"document_cache_bytes": 5, "kind": "listwise"}).json()["error"]
+    assert "'late' is a listwise, which reads no text by itself" in refused["message"]
 
 
 def test_what_decides_the_scores_needs_a_new_self_test(api: APIClient, model: ScoringModel) -> None:

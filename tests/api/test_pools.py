@@ -10,7 +10,8 @@ from rest_framework.test import APIClient
 
 from accounts.models import Team
 from accounts.scopes import ROLE_SCOPES, Role
-from accounts.services import token_create
+from accounts.services import principal_of_user, token_create
+from scoring.export.sources import export_table
 from scoring.models import Job, Judge, JudgementSet, Pool, ScoringModel, VerdictSource
 from scoring.services.judging import verdict_write
 from tests.api.conftest import JUDGEMENTS, RUN, Upload
@@ -73,6 +74,22 @@ def test_a_decision_counts_above_what_was_judged(ada: APIClient, made: Any) -> N
     row = Pool.objects.get(pk=made.json()["id"]).pairs.get(pk=pair)
     graded = JudgementSet.objects.get(pk=published["id"]).judgements
     assert graded.get(query_id=row.query_id, document_id=row.document_id).grade == 3
+
+
+def test_the_verdicts_of_a_pool_are_a_table(ada: APIClient, analyst: User, stranger: APIClient, made: Any) -> None:
+    asked = {"table": "verdicts", "format": "csv", "parameters": {"pool": made.json()["id"]}}
+    pair = ada.post(f"{made['Location']}/claims", {}).json()["pairs"][0]
+    ada.post(f"{made['Location']}/verdicts", {"pair": pair["pair"], "grade": None})
+    answer = ada.post("/api/v1/exports", asked)
+    assert (answer.status_code, answer.json()["rows_total"]) == (201, 1)
+    (row,) = export_table(
+        "verdicts", principal=principal_of_user(analyst), parameters={"pool": made.json()["id"]}
+    ).rows()
+    told = [row[name] for name in ("query_id", "document_id", "judge", "source", "grade")]
+    assert told == [pair["query_id"], pair["document_id"], "analyst", "blind", None]
+    assert stranger.post("/api/v1/exports", asked).status_code == 404
+    nothing = ada.post("/api/v1/exports", {**asked, "parameters": {}})
+    assert (nothing.status_code, nothing.json()["error"]["param"]) == (422, "parameters.pool")
 
 
 def test_grades_of_models_are_published_knowingly(ada: APIClient, made: Any, model: ScoringModel) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from assay.client import Client
 from tests.client.conftest import Assay
 from tests.integration.running import registered, submitted
 from tests.stack import Stack
@@ -131,6 +132,63 @@ def test_evaluate(assay: Assay, job: dict[str, Any], server: Stack) -> None:
     assert (evaluation["n"], evaluation["unjudged"]) == (1, job["query_count"] - 1)
     shown = assay("evaluate", job["id"], "--judgements", judged["id"], "--measure", "P(rel=2)@5")
     assert shown.out.splitlines()[1].split("\t")[:2] == ["P(rel=2)@5", "0.0000"] and "n = 1 of" in shown.err
+
+
+PERSON = """
+from django.contrib.auth.models import User
+from accounts.models import Role
+from accounts.scopes import ALL_SCOPES
+from accounts.services import team_default, token_create
+user, _ = User.objects.get_or_create(username="client-judge")
+team_default().memberships.get_or_create(user=user, defaults={"role": Role.ADMIN})
+print(token_create(team=team_default(), name="a judge's", scopes=ALL_SCOPES, created_by=user)[1])
+"""
+
+
+def test_pools(assay: Assay, job: dict[str, Any], server: Stack, home: Path) -> None:
+    """From rankings to the next version of the judgements: the commands, and judging by the client in between."""
+    base = assay("upload", "judgements", "-", "--name", "begun", "--json", stdin=b"q03 0 d01 1\n").json["id"]
+    options = ("-k", 3, "--base", base, "--name", "Three", "--set", 'query_ids=["q03", "q07"]', "--json")
+    pool = assay("pools", "create", f"{job['id']}:0", *options).json
+    assert (pool["name"], pool["state"]) == ("Three", "open") and pool["pair_count"] > 0
+    refused = assay("pools", "publish", pool["id"])
+    assert refused.code == 3 and "nothing_to_publish" in refused.err
+    secret = server.manage("shell", "--verbosity", "0", "-c", PERSON).split()[-1]
+    with Client(server.base_url, secret) as person:
+        for one in person.pools.claims(pool["id"], pool["pair_count"])["pairs"]:
+            person.pools.verdict(pool["id"], one["pair"], 1)
+        last = person.pools.undo(pool["id"])
+        assert person.pools.later(pool["id"], last["pair"]) == {"pair": last["pair"]}
+        assert person.pools.adjudicate(pool["id"], last["pair"], 2) is not None
+        assert person.pools.conflicts(pool["id"])["count"] == 0 and person.pools.model_judges(pool["id"]) == []
+    assert f" {pool['pair_count']} of {pool['pair_count']}\n" in assay("pools", "show", pool["id"]).out
+    told = assay("agreement", pool["id"])
+    assert told.out.splitlines()[1] == "all people\talpha\t-\t0\t-" and told.err
+    file = home / "verdicts.csv"
+    assert assay("pools", "export-verdicts", pool["id"], "-o", file, "--json").json["rows"] == pool["pair_count"]
+    assert '"client-judge","adjudicated",2,' in file.read_text()
+    published = assay("pools", "publish", pool["id"], "--source", "blind", "--json").json
+    assert published["provenance"]["grades"] == pool["pair_count"] and published["id"] != base
+    assert assay("pools", "close", pool["id"], "--json").json["state"] == "closed"
+    assert pool["id"] in [one["id"] for one in assay("pools", "list", "--state", "closed", "--json").json]
+    assert pool["id"] not in assay("pools", "list", "--state", "open", "--limit", 0).out
+    assert assay("pools", "open", pool["id"], "--json").json["state"] == "open"
+    assert assay("pools", "delete", pool["id"]).code == 0 and assay("pools", "show", pool["id"]).code == 3
+
+
+def test_cutoff(assay: Assay, job: dict[str, Any]) -> None:
+    judged = ("--judgements", assay("upload", "judgements", EXAMPLES / "judgements.txt", "--json").json["id"])
+    found = assay("cutoff", "measure", job["id"], *judged, "--json").json
+    assert 0 < found["relevant"] <= found["pairs"] and len(found["cut_offs"]) > 1
+    score = found["best"]["score"]
+    shown = assay("cutoff", "measure", job["id"], *judged, "--score", score)
+    assert len(shown.out.splitlines()) == 2 and found["remarks"][0] in shown.err
+    made = assay("cutoff", "advise", job["id"], *judged, "--score", score, "--note", "For tests.", "--json").json
+    assert (made["score"], made["evidence"]["f1"]) == (score, found["best"]["f1"])
+    (row,) = [line for line in assay("cutoff", "list", "-m", job["model"]).out.splitlines() if made["id"] in line]
+    assert row.endswith("\tFor tests.")
+    assert assay("cutoff", "withdraw", made["id"]).code == 0
+    assert made["id"] not in assay("cutoff", "list", "-m", job["model"]).out
 
 
 def test_steering(assay: Assay, model: str, server: Stack) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,11 +89,11 @@ def test_reservations_end_with_the_last_document(tiny_engine: Engine) -> None:
 
 def test_the_toggle_is_in_force_at_once_and_the_fallback_is_told(tiny_engine: Engine) -> None:
     """On a machine without CUDA a wanted GPU MaxSim runs on the CPU, says so and is counted."""
-    info = tiny_engine.configure("late", gpu_maxsim=False)
+    info = tiny_engine.configure(replace(spec_of(tiny_engine, "late"), gpu_maxsim=False))
     assert (info.gpu_maxsim, info.maxsim_backend) == (False, "cpu") and tiny_engine.models()["late"] == info
     output = tiny_engine.submit(ScoringRequest("late", ("river",), DOCUMENTS)).result(60)
     assert (output.backend, output.fallback, tiny_engine.statistics().maxsim_fallbacks) == ("cpu", None, 0)
-    tiny_engine.configure("late", gpu_maxsim=True)
+    tiny_engine.configure(replace(spec_of(tiny_engine, "late"), gpu_maxsim=True))
     if not torch.cuda.is_available():
         output = tiny_engine.submit(ScoringRequest("late", ("river",), DOCUMENTS)).result(60)
         assert "ran on the CPU" in str(output.fallback) and tiny_engine.statistics().maxsim_fallbacks == 1

@@ -202,7 +202,7 @@ def test_loading_and_unloading_thirty_times_keeps_memory_flat(tiny_folders: dict
         engine.unload("m")
         sizes.append(psutil.Process().memory_info().rss)
     gc.collect()
-    assert len(engine._tasks) == 0
+    assert engine._models.tasks() == []
     assert sizes[-1] - sizes[4] < 8 * 2**20
     engine.close()
 

@@ -52,7 +52,7 @@ def test_a_reload_that_fails_its_self_test_changes_nothing(engine: Engine, folde
         engine.load(spec(folder, kind), prove=must_pass_self_test)
     assert caught.value.code == "self_test_failed"
     assert {check.name for check in caught.value.report.checks if not check.passed} >= {"finite"}
-    assert engine.models() == {"m": before} and len(engine._tasks) == 1
+    assert engine.models() == {"m": before} and len(engine._models.tasks()) == 1
     output = engine.submit(REQUEST).result(60)
     assert (output.cached_documents, output.revision) == (2, before.revision)
     np.testing.assert_array_equal(output.scores, scores)
@@ -93,7 +93,7 @@ def test_a_first_load_is_served_only_once_proved(engine: Engine, folder: Path) -
 
     with pytest.raises(KeyError, match="whatever"):
         engine.load(spec(folder), prove=prove)
-    assert engine.models() == {} and len(engine._tasks) == 0
+    assert engine.models() == {} and engine._models.tasks() == []
     assert engine.load(spec(folder)).generation == 1
 
 

@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from tests.integration.rig import wait_for
-from tests.integration.running import Rows, checked, finished, registered, submitted, submitted_texts, text
+from tests.integration.running import (
+    LOOK_SECONDS,
+    Rows,
+    checked,
+    finished,
+    registered,
+    submitted,
+    submitted_texts,
+    text,
+)
 from tests.stack import Stack
 
 pytestmark = pytest.mark.stack
@@ -224,6 +233,40 @@ def test_the_toggle_is_visible_within_seconds(stack: Stack) -> None:
 
     wait_for(in_force, seconds=5, what="the toggle")
     assert rerank(stack.client, name).is_success
+
+
+def test_a_budget_of_the_caches_comes_into_force_within_seconds(stack: Stack) -> None:
+    name = registered(stack.client, "late-bounded", max_length=97)  # an encoder that no other test's model shares
+    path, budget = f"/api/v1/models/{name}", 100_000
+    texts = [text(number, 10) for number in range(40)]  # 15 kB and more each
+
+    def set_to(given: int | None) -> int:
+        return int(checked(stack.client.patch(path, json={"document_cache_bytes": given}))["generation"])
+
+    def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row["documents_kept"] for row in rows if row["documents_kept"]]
+
+    def is_kept(least: int, most: int, given: int | None) -> bool:
+        shares = kept(checked(stack.client.get(path))["placements"])
+        return [least < share["bytes"] <= most and share["budget_bytes"] == given for share in shares] == [True]
+
+    assert rerank(stack.client, name, documents=texts).is_success
+    wait_for(lambda: is_kept(5 * budget, 2**40, None), what="encodings without a bound", every=LOOK_SECONDS)
+    generation = set_to(budget)
+
+    def in_force() -> bool:
+        return [row["generation"] for row in checked(stack.client.get(path))["placements"]] == [generation]
+
+    wait_for(in_force, seconds=5, what="the budget in force", every=LOOK_SECONDS)
+    wait_for(lambda: is_kept(0, budget, budget), what="what is over it gone", every=LOOK_SECONDS)
+    assert checked(rerank(stack.client, name, documents=texts))["usage"]
+    workers = checked(stack.client.get("/api/v1/workers"))["results"]
+    held = [row for worker in workers for row in worker["placements"] if row["model"] == name]
+    assert 0 < kept(held)[0]["bytes"] <= budget
+    set_to(3 * budget)
+    wait_for(lambda: is_kept(0, 3 * budget, 3 * budget), what="the larger budget", every=LOOK_SECONDS)
+    assert rerank(stack.client, name, documents=texts).is_success
+    wait_for(lambda: is_kept(budget, 3 * budget, 3 * budget), what="more encodings", every=LOOK_SECONDS)
 
 
 def test_a_reload_answers_all_the_time(stack: Stack, rows: Rows) -> None:

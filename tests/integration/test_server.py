@@ -103,7 +103,7 @@ def hang_up(web: WebProcess, client: httpx.Client, model: str) -> None:
 def calls_in_flight() -> set[str]:
     """Entries and callers' marks; of other tests too, which killed who would have ended theirs."""
     keys = dispatch.connection().scan_iter(f"{dispatch.IN_FLIGHT}*")
-    entries = {entry for key in keys for entry in dispatch.connection().zrange(key, 0, -1)}
+    entries = {str(entry) for key in keys for entry in dispatch.connection().zrange(key, 0, -1)}
     return entries | set(dispatch.connection().scan_iter("assay:reply:*:caller"))
 
 

@@ -75,6 +75,20 @@ def test_a_comparison_is_made_from_a_job(browser_client: Client, world: World, c
     assert f"{new}?job={cascade.pk}" in job_page
 
 
+def test_the_page_says_how_three_are_tested_at_once(
+    browser_client: Client, analyst: User, world: World, cascade: Job
+) -> None:
+    stages = [world.job.last_stage, *cascade.stages.order_by("index")]
+    chosen: dict[str, Any] = {"primary_measure": "RBP(p=0.8)", "test": "randomised_tukey"}
+    chosen["stages"] = [one.pk for one in stages[:2]]
+    new = f"{reverse('web:comparison_new')}?job={cascade.pk}"
+    assert "of three or four rankings, 2 were given" in text_of(browser_client.post(new, chosen))
+    chosen |= {"stages": [one.pk for one in stages], "judgement_set": world.judgements.pk}
+    page = text_of(browser_client.post(new, chosen, follow=True))
+    assert "Randomised Tukey HSD test, 10,000 permutations of the rankings&#x27; values within each query" in page
+    assert "p is corrected in the test itself, over all pairs of rankings" in page and "RBP(p=0.8)" in page
+
+
 def test_the_summary_says_what_can_be_compared_and_how_alike_it_is(
     browser_client: Client, comparison: Comparison
 ) -> None:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from scoring.measures import OFFERED
 from scoring.models import Evaluation, Job, JudgementSet, StageMethod
 from scoring.services.evaluations import evaluation_create
 from scoring.services.stage_plan import StagePlan
@@ -94,6 +95,20 @@ def test_a_query_says_where_its_documents_went(browser_client: Client, evaluatio
     assert "1 of 2" in page and 'data-key="j"' in page and 'data-key="k"' not in page
     assert "Nobody judged" in text_of(browser_client.get(page_of(evaluation, "query", 2)))
     assert browser_client.get(page_of(evaluation, "query", 3)).status_code == 404
+
+
+def test_every_measure_on_offer_has_its_words(
+    browser_client: Client, analyst: User, judged: tuple[Job, JudgementSet]
+) -> None:
+    job, judgements = judged
+    evaluation, _ = evaluation_create(
+        principal=factories.principal(analyst), stage=job.last_stage, judgement_set=judgements, measures=OFFERED
+    )
+    for name in ("detail", "query"):
+        page = text_of(browser_client.get(page_of(evaluation, name, *([0] if name == "query" else []))))
+        assert [measure for measure in OFFERED if measure not in page] == []
+        assert "who goes on to the next rank with the chance p = 0.95" in page
+    assert "0.2 × (0.8^0)" in page
 
 
 def test_a_document_that_was_cut_has_its_rank(browser_client: Client, analyst: User, world: World) -> None:

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from audit.models import AuditEvent
-from scoring.models import Placement, ScoringModel
+from scoring.models import Placement, ScoringModel, Worker
 from scoring.models.scoring_model import ModelKind
 from scoring.states import ModelState
 from tests.web import factories
@@ -47,6 +47,27 @@ def test_the_toggle_is_a_new_generation_that_workers_must_follow(admin_page: Cli
     Placement.objects.update(generation=2)
     placements = text_of(admin_page.get(reverse("web:model_placements", args=["late"])))
     assert "as wanted" in placements and "on its way" not in placements
+
+
+def test_the_budget_of_the_caches_is_set_where_it_is_shown(admin_page: Client, admin: User, world: World) -> None:
+    url, placing = reverse("web:model_detail", args=["late"]), reverse("web:model_placing", args=["late"])
+    assert "as many as the caches of a worker have room for" in text_of(admin_page.get(url))
+    fields = {"min_replicas": "0", "document_cache_bytes": str(64 << 20)}
+    page = text_of(admin_page.post(placing, fields, follow=True))
+    assert "at most 64.0" in page and "document cache bytes: none → 67108864" in page
+    assert f'name="document_cache_bytes" value="{64 << 20}"' in page and "a change is on its way" in page
+    kept = {"late": {"bytes": 12 << 20, "device_bytes": 0, "budget_bytes": 64 << 20}}
+    Worker.objects.update(statistics={"documents_kept": kept})
+    workers = admin_page.get(reverse("web:worker_list"))
+    for shown in (admin_page.get(reverse("web:model_placements", args=["late"])), workers):
+        assert "documents kept 12.0 MiB of 64.0 MiB" in text_of(shown).replace("\xa0", " ")
+    assert "67108864 → 0" in text_of(admin_page.post(placing, {**fields, "document_cache_bytes": "0"}, follow=True))
+    refused = admin_page.post(placing, {**fields, "document_cache_bytes": "-1"}, follow=True)
+    assert "Document cache, at most: Ensure this value is greater than or equal to 0" in text_of(refused)
+    world.model.refresh_from_db()
+    assert (world.model.document_cache_bytes, world.model.generation, world.model.state) == (0, 3, "available")
+    factories.served_model(admin, world.worker, name="pairs", kind=ModelKind.CROSS_ENCODER)
+    assert "document_cache_bytes" not in admin_page.get(reverse("web:model_detail", args=["pairs"])).content.decode()
 
 
 def test_the_buttons_ask_the_services(admin_page: Client, world: World) -> None:

@@ -31,6 +31,7 @@ How a request becomes scores, and where each step is::
     Engine.load             loader.py            loading, proving, measuring; a failure leaves nothing
                             loading/             checkpoint.py: folder to model; detection.py: the kind it holds;
                                                  memory_estimate.py: what a model will take
+                            loaded_models.py     those that serve, and what each may keep of documents
     Engine.self_test        self_test.py         what a model must show before it is served (candidate.py)
 
 Shapes, everywhere: T tokens on the row, N sequences, H heads, D head dim, E hidden, V vocabulary, K labels; Q queries,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from workers.engine.counters import Counters
 from workers.engine.device_gates import DeviceGates
 from workers.engine.errors import EngineError, RequestCancelled
 from workers.engine.forward.kept_prefix import PrefixCache
+from workers.engine.loaded_models import LoadedModels
 from workers.engine.loader import Loader
 from workers.engine.loading.memory_estimate import estimate_memory
 from workers.engine.long_documents import split_documents
@@ -28,7 +28,7 @@ from workers.engine.role import Role
 from workers.engine.runner_thread import RunnerThread
 from workers.engine.scheduler import Scheduler
 from workers.engine.sequence import Work, fail
-from workers.engine.statistics import COUNTED, EngineStatistics
+from workers.engine.statistics import COUNTED, DocumentShare, EngineStatistics
 from workers.engine.task_runner import TaskRunner
 from workers.engine.token_reader import TokenReader
 from workers.engine.types import (
@@ -52,14 +52,12 @@ class Engine:
         if config.threads:
             torch.set_num_threads(config.threads)
         self._config = config
-        self._models: dict[str, LoadedModel] = {}
-        self._models_lock = threading.Lock()
         self._load_lock = threading.Lock()  # one load at a time: two would double the memory at its peak
         self._generations: dict[str, int] = {}
         self._counters = Counters()
         self._caches = build_caches(config)
+        self._models = LoadedModels(self._caches[Role.DOCUMENT])
         self._prefix_cache = PrefixCache(config.prefix_cache_bytes)
-        self._tasks: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
         self._loader = Loader(config, self._caches, self._prefix_cache, self._gates, self._counters, self._introduce)
         self._scheduler = Scheduler(config, self._abandon_later)
         self._preprocess = {
@@ -76,10 +74,8 @@ class Engine:
         with self._load_lock:
             generation = self._generations.get(spec.name, 0) + 1
             task = self._loader.load(spec, generation, prove)
-            with self._models_lock:
-                self._generations[spec.name] = generation
-                replaced = self._models.get(spec.name)
-                self._models[spec.name] = LoadedModel(spec, task)
+            self._generations[spec.name] = generation
+            replaced = self._models.put(spec, task)
             if replaced is not None:
                 replaced.task.retired = True
                 self._clear_caches(replaced)  # shared or not: they may be reloaded for a drift
@@ -91,13 +87,9 @@ class Engine:
 
     def unload(self, name: str) -> None:
         """Give the model's memory back; requests of it that still wait are answered with ``model_unloaded``."""
-        with self._models_lock:
-            model = self._models.pop(name, None)
+        model = self._models.remove(name)
         if model is None:
             raise self._not_loaded(name)
-        with self._models_lock:  # those that it replaced and whose requests still run go with it
-            for task in [task for task in self._tasks if task.info.name == name]:
-                task.unloaded = task is model.task or task.retired
         model.task.retired = True
         self._drop_unloaded()
         model.task.clear()
@@ -105,15 +97,16 @@ class Engine:
         del model
         give_memory_back()
 
-    def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
-        """Change what needs no reload; in force from the next micro-batch on."""
-        task = self._model(name).task
-        task.set_gpu_maxsim(gpu_maxsim)
+    def configure(self, spec: ModelSpec) -> ModelInfo:
+        """Change the model of that name in what needs no reload; in force from the next micro-batch on. Of documents it
+        keeps no more than it may when this returns."""
+        task = self._model(spec.name).task
+        task.set_gpu_maxsim(spec.gpu_maxsim)
+        self._models.settle(spec)
         return task.info
 
     def models(self) -> dict[str, ModelInfo]:
-        with self._models_lock:
-            return {name: model.info for name, model in self._models.items()}
+        return self._models.infos()
 
     def submit(self, request: ScoringRequest) -> Future[ScoringOutput]:
         """Never blocks and never raises: what is wrong is set on the future as ``EngineError``."""
@@ -155,6 +148,10 @@ class Engine:
     def encodings(self) -> EmbeddingCache:
         return self._caches[Role.DOCUMENT]
 
+    def document_shares(self) -> dict[str, DocumentShare]:
+        """What each model that keeps encodings of documents keeps now."""
+        return self._models.shares()
+
     def reader(self, name: str) -> TokenReader:
         return TokenReader(self._model(name).task)
 
@@ -176,7 +173,7 @@ class Engine:
         return estimate_memory(spec, self._config, models=len(self.models().keys() | {spec.name}))
 
     def statistics(self) -> EngineStatistics:
-        tasks = self._live_tasks()  # replaced ones that still run too: a leak must show
+        tasks = self._models.tasks()  # replaced ones that still run too: a leak must show
         waiting_requests, waiting_tokens = self._scheduler.waiting()
         return EngineStatistics(
             waiting_requests=waiting_requests,
@@ -212,8 +209,7 @@ class Engine:
             cache.close()
 
     def _introduce(self, spec: ModelSpec, task: TaskRunner) -> Candidate:
-        with self._models_lock:
-            self._tasks.add(task)
+        self._models.introduce(task)
         return self._candidate(spec, task)
 
     def _candidate(self, spec: ModelSpec, task: TaskRunner, priority: Priority = Priority.INTERACTIVE) -> Candidate:
@@ -223,18 +219,14 @@ class Engine:
         return Candidate(spec, task, submit, lambda: Engine(replace(self._config, cache_folder=None), self._gates))
 
     def _model(self, name: str) -> LoadedModel:
-        with self._models_lock:
-            if name in self._models:
-                return self._models[name]
-        raise self._not_loaded(name)
+        try:
+            return self._models[name]
+        except KeyError:
+            raise self._not_loaded(name) from None
 
     def _not_loaded(self, name: str) -> EngineError:
         known = ", ".join(sorted(self.models())) or "none"
         return EngineError("model_not_loaded", f"The model '{name}' is not loaded here. Loaded: {known}.")
-
-    def _live_tasks(self) -> list[TaskRunner]:
-        with self._models_lock:
-            return list(self._tasks)
 
     def _drop_unloaded(self) -> None:
         for work in self._scheduler.withdraw(lambda work: work.task.unloaded):
@@ -243,8 +235,8 @@ class Engine:
 
     def _clear_caches(self, gone: LoadedModel, *, keep_shared: bool = False) -> None:
         owner = gone.task.encodings_owner
-        shared = any(task.encodings_owner == owner and not task.retired for task in self._live_tasks())
-        for cache in self._caches.values() if not (keep_shared and shared) else ():
+        shared = any(task.encodings_owner == owner and not task.retired for task in self._models.tasks())
+        for cache in self._caches.values() if owner is not None and not (keep_shared and shared) else ():
             cache.clear(owner)
         self._prefix_cache.clear(gone.spec.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -48,6 +48,11 @@ class ModelSpec:
     weights: tuple[float, float, float] | None = None  # hybrid: dense, sparse, late interaction; None: the family's own
     golden_scores: tuple[float, ...] = ()  # of the self-test's pairs at registration; a later self-test must agree
     check_order: bool = True  # False for checkpoints with random weights: the self-test then checks numbers only
+    document_cache_bytes: int | None = None  # encodings of documents kept per memory; None: the engine's budget alone
+
+    def settled_as(self, other: ModelSpec) -> ModelSpec:
+        """With those settings of ``other`` that come into force without a reload."""
+        return replace(self, gpu_maxsim=other.gpu_maxsim, document_cache_bytes=other.document_cache_bytes)
 
 
 @dataclass(frozen=True, slots=True)

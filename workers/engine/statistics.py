@@ -18,6 +18,15 @@ class CacheStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentShare:
+    """What one encoder keeps of documents now. Models of one encoder have one share."""
+
+    bytes: int  # in the host's memory
+    device_bytes: int
+    budget_bytes: int | None  # of either; None: the worker's alone
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStatistics:
     """A snapshot; counters grow from the engine's start."""
 

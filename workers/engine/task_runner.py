@@ -23,6 +23,7 @@ from workers.engine.types import (
 )
 
 if TYPE_CHECKING:
+    from workers.engine.caches.cached_encoding import Owner
     from workers.engine.forward.kept_prefix import PrefixCache
     from workers.engine.sequence import Sequence, Work
     from workers.engine.texts.prompts import Side
@@ -47,7 +48,7 @@ class TaskRunner(ABC):
     prefix_cache: PrefixCache | None = None  # shared by all models; the engine gives it
     tokenizer: TextTokenizer
     keeps_encodings = False  # of documents, so that they can be encoded ahead
-    encodings_owner = ""  # under which the caches know its encodings; models of one encoder have one
+    encodings_owner: Owner | None = None  # under which the caches know its encodings; models of one encoder have one
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info

@@ -67,9 +67,9 @@ class EngineWithRemotes(Engine):
         if not self._forget(name):
             super().unload(name)
 
-    def configure(self, name: str, *, gpu_maxsim: bool) -> ModelInfo:
-        remote = self._remote(name)
-        return remote.info if remote else super().configure(name, gpu_maxsim=gpu_maxsim)
+    def configure(self, spec: ModelSpec) -> ModelInfo:
+        remote = self._remote(spec.name)
+        return remote.info if remote else super().configure(spec)
 
     def models(self) -> dict[str, ModelInfo]:
         with self._remotes_lock:

@@ -8,7 +8,21 @@ from typing import Final, NoReturn
 
 import typer
 
-from assay.cli import bench, comparisons, evaluation, explanations, exports, jobs, login, models, scoring, sets, workers
+from assay.cli import (
+    bench,
+    comparisons,
+    cutoffs,
+    evaluation,
+    explanations,
+    exports,
+    jobs,
+    login,
+    models,
+    pools,
+    scoring,
+    sets,
+    workers,
+)
 from assay.client.errors import ApiError, ClientError, ConfigurationError, UnreachableError
 
 FAILED: Final = 1
@@ -25,11 +39,13 @@ app = typer.Typer(
     epilog="Server and token come from ASSAY_URL and ASSAY_TOKEN, or from `assay login`. Exit codes: 0 done, 1 failed, "
     "2 wrong usage, 3 refused by the server, 4 no answer from it, 130 interrupted.",
 )
-for commands in (scoring, explanations, sets, exports, evaluation, comparisons, bench, login):
+for commands in (scoring, explanations, sets, exports, evaluation, comparisons, pools, bench, login):
     commands.add_to(app)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sets.app, name="sets")
 app.add_typer(models.app, name="models")
+app.add_typer(pools.app, name="pools")
+app.add_typer(cutoffs.app, name="cutoff")
 workers.add_to(app)
 
 

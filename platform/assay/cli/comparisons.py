@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from assay.cli.inputs import ranking_of
 from assay.cli.output import AsJson, say, show_json, show_rows
 from assay.client import Client
 from assay.client.shapes import Comparison
@@ -26,7 +27,9 @@ def compare(
     ],
     judgements: Annotated[str | None, typer.Option("--judgements", help="Id of a judgement set.")] = None,
     measure: Annotated[str | None, typer.Option(help="Which one decides; otherwise nDCG@10.")] = None,
-    test: Annotated[str | None, typer.Option(help="t or randomisation; otherwise t.")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="t, randomisation or, of more than two, randomised_tukey; otherwise t.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Otherwise made from the rankings.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write what was measured: .csv, .md or .tex.")
@@ -41,7 +44,7 @@ def compare(
     assay compare JOB:0 JOB:1 --judgements SET
     assay compare JOB OTHER --judgements SET --measure AP --test randomisation -o table.tex
     """
-    stages = [_stage(ranking) for ranking in rankings]
+    stages = [ranking_of(ranking) for ranking in rankings]
     chosen = _format_of(output)
     with Client() as client:
         made = client.comparisons.create(
@@ -54,15 +57,6 @@ def compare(
     _show(made)
     for remark in made["remarks"]:
         say(remark["text"])
-
-
-def _stage(given: str) -> str | tuple[str, int]:
-    job, colon, stage = given.partition(":")
-    if not colon:
-        return job
-    if not (stage.isascii() and stage.isdecimal()):
-        raise typer.BadParameter(f"'{given}' names no stage: give JOB or JOB:STAGE, stages counting from 0.")
-    return job, int(stage)
 
 
 def _format_of(output: Path | None) -> str | None:

@@ -21,7 +21,8 @@ def add_to(app: typer.Typer) -> None:
 
 def export(
     table: Annotated[
-        str, typer.Argument(help="documents, queries, judgements, runs, results, jobs, usage, score-requests, …")
+        str,
+        typer.Argument(help="documents, queries, judgements, runs, results, jobs, verdicts, usage, score-requests, …"),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Otherwise standard output.")] = None,
     format: Annotated[

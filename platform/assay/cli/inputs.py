@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from assay.client.comparisons import Ranking
 from assay.client.shapes import Document
 
 STANDARD_INPUT: Final = Path("-")
@@ -56,6 +57,16 @@ def set_id(given: str) -> str:
     except ValueError as error:
         message = f"'{given}' is no id of a document set; `assay sets list documents` shows the ids."
         raise typer.BadParameter(message) from error
+
+
+def ranking_of(given: str) -> Ranking:
+    """JOB or JOB:STAGE. Ends with a usage error for what names no stage."""
+    job, colon, stage = given.partition(":")
+    if not colon:
+        return job
+    if not (stage.isascii() and stage.isdecimal()):
+        raise typer.BadParameter(f"'{given}' names no stage: give JOB or JOB:STAGE, stages counting from 0.")
+    return job, int(stage)
 
 
 def documents_of(

@@ -13,9 +13,11 @@ from assay.client.exports import Exports
 from assay.client.flows import S
 from assay.client.jobs import Jobs
 from assay.client.models import Models, ScoreRequests, Workers
+from assay.client.pools import Pools
 from assay.client.scoring import Scoring
 from assay.client.sessions import AsyncSession, Session
 from assay.client.sets import Sets
+from assay.client.thresholds import ThresholdAdvice
 
 TIMEOUT: Final = 150.0  # longer than a server lets a request take, so that its words come first
 RETRIES: Final = 3
@@ -37,6 +39,8 @@ class Api(Scoring[S]):
         self.exports = Exports(session)
         self.comparisons = Comparisons(session)
         self.evaluations = Evaluations(session)
+        self.pools = Pools(session)
+        self.threshold_advice = ThresholdAdvice(session)
         self.workers = Workers(session)
         self.score_requests = ScoreRequests(session)
 

@@ -9,20 +9,27 @@ from typing import Any, BinaryIO
 from assay.client.flows import Flow, Pages, Request, Resource, S, given, listing, operation, resource_path
 from assay.client.shapes import Comparison
 
+Ranking = str | tuple[str, int]  # a job's id, for its last stage, or (job, stage)
+
+
+def rankings_named(rankings: Sequence[Ranking]) -> list[dict[str, Any]]:
+    """As requests name them."""
+    return [{"job": one} if isinstance(one, str) else {"job": one[0], "stage": one[1]} for one in rankings]
+
 
 class Comparisons(Resource[S]):
     @operation
     def create(
-        self, stages: Sequence[str | tuple[str, int]], *, judgement_set: str | None = None,
+        self, stages: Sequence[Ranking], *, judgement_set: str | None = None,
         primary_measure: str | None = None, test: str | None = None, name: str | None = None, **fields: Any,
     ) -> Flow[Comparison]:  # fmt: skip
         """Compare two to four rankings, the baseline first: each a job's id, for its last stage, or (job, stage).
 
-        ``primary_measure`` (nDCG@10) and ``test`` (``t`` or ``randomisation``) decide, and are chosen here for good.
+        ``primary_measure`` (nDCG@10) and ``test`` (``t``, ``randomisation``, or of more than two ``randomised_tukey``)
+        decide, and are chosen here for good.
         """
-        listed = [{"job": one} if isinstance(one, str) else {"job": one[0], "stage": one[1]} for one in stages]
         optional = given(judgement_set=judgement_set, primary_measure=primary_measure, test=test, name=name)
-        body = {"stages": listed, **optional, **fields}
+        body = {"stages": rankings_named(stages), **optional, **fields}
         return self._ask("POST", resource_path("comparisons"), json=body, repeatable=False)
 
     @operation

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from assay.client.flows import Flow, Pages, Request, Resource, S, given, listing, operation, resource_path
+from assay.client.judging_shapes import Thresholds
 from assay.client.shapes import FINAL_STATES, Evaluation, Event, Job, QueryResult, Stage
 from assay.client.waiting import until
 
@@ -87,6 +88,16 @@ class Jobs(Resource[S]):
         listed = ",".join(measures) if measures is not None else None
         params = given(judgement_set=judgement_set, measures=listed, stage=stage)
         return self._ask("GET", resource_path("jobs", job_id, "evaluation"), params=params)
+
+    @operation
+    def thresholds(
+        self, job_id: str, judgement_set: str, *, score: float | None = None, stage: int | None = None,
+        relevant_from: int | None = None, per_query_token: bool = False,
+    ) -> Flow[Thresholds]:  # fmt: skip
+        """What cut-offs for the scores of a stage would do, by the judged pairs; of ``score`` alone, if it is given."""
+        optional = given(score=score, stage=stage, relevant_from=relevant_from, per_query_token=per_query_token or None)
+        params = {"judgement_set": judgement_set, **optional}
+        return self._ask("GET", resource_path("jobs", job_id, "thresholds"), params=params)
 
     @operation
     def export(

@@ -41,6 +41,10 @@ IDEAL = 3 + 2 / math.log2(3) + 1 / 2
         ("Rprec", 1 / 3),
         ("Success@1", 0.0),
         ("Success@5", 1.0),
+        ("RBP(p=0.8)", 0.2 * (0.8 + 0.8**3)),
+        ("RBP(p=0.5,rel=2)", 0.5 * 0.5),
+        ("RBP(p=0.8)@2", 0.2 * 0.8),
+        ("RBP(p=0.8,judged_only=True)", 0.2 * (0.8 + 0.8**2)),
         ("Judged@3", 2 / 3),
         ("Judged@10", 3 / 4),  # of four documents three are judged
         ("Bpref", 0.0),  # the only judged non-relevant document stands above both
@@ -55,6 +59,8 @@ def test_by_hand(name: str, value: float) -> None:
 def test_names_are_complete_and_each_stands_once() -> None:
     names = ["nDCG(gains='exponential')@10", "P@5", "P(rel=1)@5", "nDCG(judged_only=False)@10"]
     assert list(map(str, measures_parse(names, grades=(0, 1, 2)))) == ["nDCG(gains={2:3})@10", "P@5", "nDCG@10"]
+    persistent = ["RBP", "RBP(p=0.8)", "RBP(rel=2,p=0.95)@20", "RBP(rel=1,p=0.5)"]
+    assert list(map(str, measures_parse(persistent))) == ["RBP(p=0.8)", "RBP(p=0.95,rel=2)@20", "RBP(p=0.5)"]
     assert list(map(str, measures_parse(["P@5", "P(rel=3)@5", "nDCG@5"], rel=2))) == [
         "P(rel=2)@5", "P(rel=3)@5", "nDCG@5",
     ]  # fmt: skip
@@ -65,6 +71,7 @@ def test_names_are_complete_and_each_stands_once() -> None:
     [
         "nDCG(dcg='exp-log2')@10", "ERR@20", "nDCG@0", "P(rel=0)@5", "nDCG(gains={1:-1})@10", "nDCG(gains={1:1.5})@10",
         "nDCG(gains={1:99999})@10", "P@5@5", "Judged(judged_only=True)@5", "P(judged_only=1)@5", "P",
+        "RBP(p=1.0)", "RBP(p=0)", "RBP(p=True)", "RBP(p=2)", "P(p=0.8)@5", "RBP(gains={1:2})",
         "__import__('os')", "nDCG(gains='exponential')@10",
     ],
 )  # fmt: skip

@@ -31,6 +31,7 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
         "chunks": {"done": 6},
         "chunk_work": {"seconds": 2.5, "pairs": 640},
         "remote": {"far": {"answered": 5, "seconds": 1.5, "shut": 1.0}},
+        "documents_kept": {"late": {"bytes": 5, "device_bytes": 4, "budget_bytes": None}},
     }
     worker_heartbeat(worker=worker, progress=1, memory_bytes=9, in_hand=[], statistics=statistics)
     scraped = client.get("/metrics").content.decode()
@@ -55,6 +56,8 @@ def test_rows_become_series_and_a_lost_worker_s_series_go(
         'assay_remote_calls_total{model="far",outcome="answered",worker="worker-7"} 5.0',
         'assay_remote_seconds_total{model="far",worker="worker-7"} 1.5',
         'assay_remote_shut{model="far",worker="worker-7"} 1.0',
+        'assay_model_documents_kept_bytes{memory="host",model="late",worker="worker-7"} 5.0',
+        'assay_model_documents_kept_bytes{memory="device",model="late",worker="worker-7"} 4.0',
         'assay_returned_chunks{cause="worker_crashed"} 0.0',
         'assay_chunks_returned_total{cause="worker_crashed"} 0.0',
         'assay_queued_messages{of="",queue="batch"} 0.0',

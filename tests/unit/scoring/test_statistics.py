@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from scoring.statistics import (
+    ALPHA,
+    SEED,
     Difference,
     Interval,
     Outcome,
     PairedTest,
     bootstrap_interval,
     corrected,
+    differences,
     holm,
     p_words,
     paired_difference,
     randomisation_p,
+    randomised_tukey,
 )
 
 # Measures are shares of few things: many ties, in steps that no binary number holds exactly.
@@ -178,3 +183,62 @@ def test_the_bootstrap_interval_equals_scipy_s_and_repeats(values: list[float]) 
 def test_p_has_two_significant_digits() -> None:
     shown = {0.034: "p = 0.034", 0.2: "p = 0.20", 1.0: "p = 1.0", 0.000123: "p = 0.00012", 0.00001: "p < 0.0001"}
     assert {p: p_words(p) for p in shown} == shown and p_words(0.0) == "p < 0.0001"
+
+
+def slow_tukey(values: Any, resamples: int) -> Any:
+    """A permutation after the other, drawn as ``randomised_tukey`` draws them."""
+    systems, queries = values.shape
+    orders = list(itertools.permutations(range(systems)))
+    rng = np.random.default_rng(SEED)
+    drawn = [rng.integers(0, len(orders), resamples, np.uint8) for _ in range(queries)]
+    as_far = np.zeros((systems, systems))
+    for row in zip(*drawn, strict=True):
+        permuted = np.array([values[list(orders[one]), query] for query, one in enumerate(row)])
+        means = permuted.mean(axis=0)
+        for one, other in np.ndindex(systems, systems):
+            as_far[one, other] += means.max() - means.min() >= abs(values[one].mean() - values[other].mean()) - 1e-12
+    return (as_far + 1) / (resamples + 1)
+
+
+@pytest.mark.parametrize("systems", [2, 3, 4])
+def test_the_randomised_tukey_test_equals_a_slow_one(systems: int) -> None:
+    values = np.random.default_rng(systems).beta(1, 2, (systems, 15)).round(2)
+    values[-1] += 0.1
+    found = randomised_tukey(values, resamples=200)
+    np.testing.assert_array_equal(found, slow_tukey(values, 200))
+    np.testing.assert_array_equal(found, found.T)
+    assert (np.diag(found) == 1).all()
+
+
+def test_the_randomised_tukey_test_agrees_with_every_permutation_counted() -> None:
+    values = np.array([[0.9, 0.4, 0.7], [0.2, 0.3, 0.5], [0.5, 0.4, 0.1]])
+    ranges = []
+    for orders in itertools.product(itertools.permutations(range(3)), repeat=3):
+        ranges.append(np.ptp(np.mean([values[list(order), query] for query, order in enumerate(orders)], axis=0)))
+    means = values.mean(axis=1)
+    exact = (np.array(ranges)[:, None, None] >= np.abs(means[:, None] - means) - 1e-12).mean(axis=0)
+    assert np.abs(randomised_tukey(values) - exact).max() < 0.02  # four standard deviations of 10,000 draws
+
+
+def test_the_randomised_tukey_test_errs_once_in_twenty_families() -> None:
+    """Four systems that do not differ, in queries of shared difficulty: 400 families."""
+    rng = np.random.default_rng(11)
+    wrong = 0
+    for _ in range(400):
+        values = rng.beta(1, 2, 40) + rng.normal(0, 0.1, (4, 40))
+        wrong += int((randomised_tukey(values, resamples=300) <= ALPHA).any())
+    assert 8 <= wrong <= 33  # 20 are expected, within three standard deviations
+
+
+def test_tukey_s_family_is_what_is_tested() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.beta(1, 2, 60) + rng.normal(0, 0.1, (4, 60))
+    values[1] = values[0]
+    values[2] += 0.05
+    reasons = [None, None, Outcome.INCOMPLETE]
+    identical, tested, incomplete = differences(values, test=PairedTest.RANDOMISED_TUKEY, untested=reasons)
+    assert (identical.outcome, identical.p, identical.p_corrected) == (Outcome.IDENTICAL, 1.0, 1.0)
+    assert (incomplete.outcome, incomplete.p_corrected) == (Outcome.INCOMPLETE, None)
+    assert tested.p == tested.p_corrected == randomised_tukey(values[[0, 2]])[0, 1]
+    every = differences(values[[0, 2, 3]], test=PairedTest.RANDOMISED_TUKEY)
+    assert [one.p for one in every] == randomised_tukey(values[[0, 2, 3]])[0, 1:].tolist()

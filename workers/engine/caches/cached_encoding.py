@@ -13,6 +13,8 @@ import torch
 from workers.engine.pooling.encoding import Encoding, Part
 from workers.engine.role import Role
 
+Owner = tuple[str, str]
+
 
 class CacheKey(NamedTuple):
     """A tuple, because a thousand of them are made, hashed and compared for one request."""
@@ -25,8 +27,8 @@ class CacheKey(NamedTuple):
     digest: bytes
 
     @property
-    def owner(self) -> str:
-        return owner_of(self.identity, self.device)
+    def owner(self) -> Owner:
+        return self[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,9 @@ class CachedEncoding:
         return replace(self, encoding=self.encoding.to(device))
 
 
-def owner_of(identity: str, device: str) -> str:
-    """Whose entries are forgotten together."""
-    return f"{identity} {device}"
+def owner_of(identity: str, device: str) -> Owner:
+    """Whose entries are forgotten, and bounded, together: one encoder's, whatever its models are called."""
+    return identity, device
 
 
 def content_digest(text: str, instruction: str) -> bytes:

@@ -1,22 +1,23 @@
 """Embeddings of texts seen before: on the device, in host memory, on the disk. Each tier has a byte budget, and the
-least recently used go first.
+least recently used go first. In memory and on the device an encoder may have a smaller one of its own (``limit``),
+within which its own least recently used go first.
 
 What is found in a lower tier moves up; what an upper tier lets go is still in the lower ones. A tier that is not
 there (no GPU, no folder) is None."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import torch
 
 from workers.engine.caches.byte_budget import ByteBudgetCache
-from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, content_digest, packed_key
+from workers.engine.caches.cached_encoding import CachedEncoding, CacheKey, Owner, content_digest, packed_key
 from workers.engine.caches.compression import compressed
 from workers.engine.caches.disk_tier import DiskTier
 from workers.engine.pooling.encoding import Encoding
 from workers.engine.pooling.packed_documents import PackedDocuments
-from workers.engine.statistics import CacheStatistics
+from workers.engine.statistics import CacheStatistics, DocumentShare
 
 __all__ = ["CacheKey", "CachedEncoding", "EmbeddingCache", "MemoryTier", "content_digest"]
 
@@ -64,7 +65,10 @@ class EmbeddingCache:
         return entry
 
     def put(self, key: CacheKey, entry: CachedEncoding, device: torch.device | None = None) -> None:
-        """``entry`` as the model made it, see ``compress``; it never waits for the disk."""
+        """``entry`` as the model made it, see ``compress``; it never waits for the disk. Of an encoder that may keep
+        nothing, nothing is written there either."""
+        if self._host.limit_of(key.owner) == 0:
+            return
         if device is not None and self._device is not None:
             self._device.put(key, entry)
         in_memory = entry.to(torch.device("cpu"))
@@ -89,11 +93,21 @@ class EmbeddingCache:
         if self._disk is not None:
             self._disk.flush()
 
-    def clear(self, owner: str) -> None:
+    def limit(self, owner: Owner, budget_bytes: int | None) -> None:
+        """Bound what an encoder keeps in memory, and as much again on the device; None: by the tiers' budgets alone.
+        What it keeps beyond that goes at once. The disk, whose files hold all encoders' entries, has one budget."""
+        for tier in self._in_memory():
+            tier.limit(owner, budget_bytes)
+
+    def share(self, owner: Owner) -> DocumentShare:
+        on_device = self._device.bytes_of(owner) if self._device is not None else 0
+        return DocumentShare(self._host.bytes_of(owner), on_device, self._host.limit_of(owner))
+
+    def clear(self, owner: Hashable) -> None:
         """Forget an encoder's entries in memory. Those on the disk stay: content cannot be stale."""
-        for tier in (self._device, self._host, self.packed):
-            if tier is not None:
-                tier.clear(owner)
+        for tier in self._in_memory():
+            tier.clear(owner)
+        self.packed.clear(owner)
 
     def close(self) -> None:
         if self._disk is not None:
@@ -108,3 +122,6 @@ class EmbeddingCache:
 
     def disk_statistics(self) -> CacheStatistics:
         return CacheStatistics() if self._disk is None else self._disk.statistics()
+
+    def _in_memory(self) -> list[MemoryTier]:
+        return [tier for tier in (self._device, self._host) if tier is not None]

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scoring', '0032_judges_of_one_name'),
+        ('scoring', '0034_model_document_cache'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
