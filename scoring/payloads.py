@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self
 
 PAYLOAD_VERSION = 3
@@ -34,22 +35,26 @@ def _check_version(cls: type, data: Mapping[str, Any]) -> None:
         )
 
 
+@cache
+def _defaults(cls: Any) -> dict[str, Any]:
+    """What each field is unless it is said: MISSING where it has to be. To compare with, nothing else."""
+    return {
+        each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in fields(cls)
+    }
+
+
 def _understood(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of ``data`` that ``cls`` has. Raises PayloadError where one is missing that has no default."""
-    known = fields(cls)
-    needed = {each.name for each in known if each.default is MISSING and each.default_factory is MISSING}
-    if missing := needed - data.keys():
+    defaults = _defaults(cls)
+    if missing := [name for name, default in defaults.items() if default is MISSING and name not in data]:
         raise PayloadError(f"{cls.__name__} lacks {', '.join(sorted(missing))}.")
-    return {each.name: data[each.name] for each in known if each.name in data}
+    return {name: data[name] for name in defaults if name in data}
 
 
 def _told(payload: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults."""
-    return {each.name: value for each in fields(payload) if (value := getattr(payload, each.name)) != _default(each)}
-
-
-def _default(of: Any) -> Any:
-    return of.default_factory() if of.default_factory is not MISSING else of.default
+    defaults = _defaults(type(payload))
+    return {name: value for name, default in defaults.items() if (value := getattr(payload, name)) != default}
 
 
 class TokenTask(StrEnum):
@@ -109,7 +114,7 @@ class SyncOptions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        if unknown := data.keys() - {each.name for each in fields(cls)}:
+        if unknown := data.keys() - _defaults(cls).keys():
             raise PayloadError(
                 f"The request asks for {', '.join(sorted(unknown))}, which this worker's release does not know. "
                 "Bring the worker to the release of the web server."

@@ -21,7 +21,7 @@ from house import House, house
 from late import late
 from overhead import overhead
 from rank import rank
-from rerank import rerank
+from rerank import CLIENTS, DOCUMENTS, rerank
 from soak import soak
 from texts import Texts, texts
 
@@ -31,7 +31,8 @@ CROSS_ENCODER: Final = {"background", "rerank"}  # sections that need the model'
 
 def _rerank(running: House, given: argparse.Namespace, sent: Texts) -> dict[str, Any]:
     peers = {"vllm": given.vllm, "infinity": given.infinity}
-    return rerank(running, given.model, sent, **peers, seconds=given.seconds, rounds=given.rounds)
+    sizes = {"documents": given.documents, "clients": given.clients}
+    return rerank(running, given.model, sent, **peers, **sizes, seconds=given.seconds, rounds=given.rounds)
 
 
 def _timed(section: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
@@ -57,6 +58,8 @@ def main() -> None:
     parser.add_argument("--vllm", type=Path, help="virtual environment with vllm")
     parser.add_argument("--infinity", type=Path, help="virtual environment with infinity-emb")
     parser.add_argument("--model", type=Path, help="folder of a cross-encoder; else one with a random head is written")
+    parser.add_argument("--documents", type=int, nargs="+", default=DOCUMENTS, help="of a request, for rerank")
+    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS, help="at once, for rerank")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=10.0, help="of the soak")

@@ -6,6 +6,8 @@ that whatever else the machine does meets all alike."""
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -15,11 +17,21 @@ from load import Heard, Target, load, summary
 from peers import peers, serving
 from texts import Texts
 
-CASES: Final = tuple((documents, clients) for documents in (10, 100) for clients in (1, 16, 64))
+DOCUMENTS: Final = (10, 100)
+CLIENTS: Final = (1, 16, 64)
 
 
 def rerank(
-    house: House, model: Path, texts: Texts, *, vllm: Path | None, infinity: Path | None, seconds: float, rounds: int
+    house: House,
+    model: Path,
+    texts: Texts,
+    *,
+    vllm: Path | None,
+    infinity: Path | None,
+    seconds: float,
+    rounds: int,
+    documents: Sequence[int] = DOCUMENTS,
+    clients: Sequence[int] = CLIENTS,
 ) -> dict[str, Any]:
     """``model``: the folder of the cross-encoder. A round is longer than ``seconds`` where its requests are."""
     from assay.supervisor import free_port
@@ -31,8 +43,8 @@ def rerank(
         for peer in peers(vllm, infinity, model, dtype=dtype):
             targets[peer.name] = stack.enter_context(serving(peer, free_port()))
         found: dict[str, Any] = {"dtype": dtype}
-        for documents, clients in CASES:
-            found[f"rerank_{documents}_{clients}"] = _compared(targets, texts, documents, clients, seconds, rounds)
+        for count, waiting in itertools.product(documents, clients):
+            found[f"rerank_{count}_{waiting}"] = _compared(targets, texts, count, waiting, seconds, rounds)
         return found
 
 

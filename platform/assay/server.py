@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 from django.conf import settings
@@ -192,6 +192,7 @@ def stopping() -> AssayError:
     return AssayError("shutting_down", message, status=503, retry_after=RETRY_SECONDS)
 
 
+@lru_cache(maxsize=1024)
 def waits_for_model(path: str) -> bool:
     """Whether the view at ``path`` says that its requests wait for workers."""
     try:

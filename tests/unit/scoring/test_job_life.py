@@ -194,7 +194,7 @@ def test_the_same_key_gives_the_same_job(job: Job, principal: Principal) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["nDCG@0", "P@0", "R@-1", "ERR@10", "alpha_nDCG@10", "RBP", "P(rel=0)@3", "nDCG(dcg='exp-log2')@10", "x@", ""],
+    ["nDCG@0", "P@0", "R@-1", "ERR@10", "alpha_nDCG@10", "RBP(p=1)", "P(rel=0)@3", "nDCG(dcg='exp-log2')@10", "x@", ""],
 )
 def test_measures_that_are_not_computed_here(name: str) -> None:
     with pytest.raises(AssayError) as refused:

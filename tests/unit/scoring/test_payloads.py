@@ -153,4 +153,5 @@ def test_every_option_and_every_part_of_a_reply_has_a_default() -> None:
         "document_ids",
         "cache_salt",
         "sent",
+        "queue",
     }
