@@ -107,6 +107,7 @@ def _import_with_conflicts(visit: Visit, path: Path) -> str:
 def _judge_by_keyboard(page: Page) -> None:
     """Each of the three pairs, in whatever order they come; the pool's page is open before and after."""
     page.get_by_role("link", name="Judge", exact=True).click()
+    page.wait_for_load_state()  # keys are shortcuts from then on
     for done in range(len(GRADES)):
         expect(page.get_by_text(f"{done} of 3, yours {done}")).to_be_visible()
         page.keyboard.press(GRADES[page.locator("article code").inner_text()])

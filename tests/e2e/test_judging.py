@@ -41,6 +41,7 @@ def test_a_pool_is_judged_by_keyboard_and_published(visit: Visit, pool: str) -> 
     page = visit.page
     visit.open(pool)
     page.get_by_role("link", name="Judge", exact=True).click()
+    page.wait_for_load_state()  # keys are shortcuts from then on
 
     def said(pattern: str) -> None:
         expect(page.get_by_role("status").filter(has_text=re.compile(pattern))).to_be_visible()

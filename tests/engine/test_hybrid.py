@@ -286,8 +286,8 @@ def test_parts_with_their_weights_sum_to_the_score(engine: Engine, reference: Ca
     pairs = [(query, document) for query in QUERIES for document in DOCUMENTS]
     for (query, document), raw, why in zip(pairs, output.raw_scores, output.explanations, strict=True):
         expected = parts(reference(query), reference(document))
-        np.testing.assert_allclose([part.score for part in why.parts], expected, atol=1e-4)
-        assert sum(part.weight * part.score for part in why.parts) == pytest.approx(float(raw), abs=1e-5)
+        np.testing.assert_allclose([part.score for part in why.parts], expected, rtol=1e-5, atol=1e-4)
+        assert sum(part.weight * part.score for part in why.parts) == pytest.approx(float(raw), rel=1e-6, abs=1e-5)
         assert why.matches is not None and why.terms is not None
-        assert sum(why.matches.contributions) == pytest.approx(expected[2], abs=1e-4)
-        assert sum(term.product for term in why.terms) == pytest.approx(expected[1], abs=1e-4)
+        assert sum(why.matches.contributions) == pytest.approx(expected[2], rel=1e-5)
+        assert sum(term.product for term in why.terms) == pytest.approx(expected[1], rel=1e-5, abs=1e-4)
