@@ -53,8 +53,8 @@ def _understood(cls: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(payload: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults."""
-    defaults = _defaults(type(payload))
-    return {name: value for name, default in defaults.items() if (value := getattr(payload, name)) != default}
+    cls: Any = type(payload)
+    return {name: value for name, default in _defaults(cls).items() if (value := getattr(payload, name)) != default}
 
 
 class TokenTask(StrEnum):
@@ -114,7 +114,8 @@ class SyncOptions:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        if unknown := data.keys() - _defaults(cls).keys():
+        known: Any = cls
+        if unknown := data.keys() - _defaults(known).keys():
             raise PayloadError(
                 f"The request asks for {', '.join(sorted(unknown))}, which this worker's release does not know. "
                 "Bring the worker to the release of the web server."
