@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 from accounts.models import Team
 from accounts.quotas import KEYS
 from accounts.services import team_default
+from assay.kept import FRESH_SECONDS
 from assay.settings import env
 from assay.supervisor import free_port, web_command
 from scoring import dispatch
@@ -113,6 +115,7 @@ def test_fifty_requests_over_four_servers(webs: list[Web], fleet: LightFleet) ->
         assert int(counted or 0) == sum(scored) == QUOTA  # an empty document is not scored
 
         limited(requests_per_minute=None, requests_in_flight=QUOTA)
+        time.sleep(2 * FRESH_SECONDS)  # until every process has read it
         fleet.tell(WORKER, "hold")
         pending = [pool.submit(ask, number) for number in range(ASKED)]
         wait_for(lambda: sum(each.done() for each in pending) == ASKED - QUOTA, seconds=60, what="the refusals")
