@@ -28,7 +28,7 @@ def soak(house: House, texts: Texts, *, minutes: float) -> dict[str, Any]:
     def mixed(number: int) -> bytes:
         return kinds[number % len(kinds)](number // len(kinds))
 
-    load(house.url, mixed, clients=CLIENTS, seconds=WARM_SECONDS)  # what is encoded only once is no part of the capacity
+    load(house.url, mixed, clients=CLIENTS, seconds=WARM_SECONDS)  # what is encoded once is no part of it
     full = load(house.url, mixed, clients=CLIENTS, seconds=WARM_SECONDS)
     pause = (CLIENTS / full.rate) * (1 / SHARE - 1)
     load(house.url, mixed, clients=CLIENTS, seconds=WARM_SECONDS, pause=pause)
