@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scoring.models import Placement, ScoringModel
-from scoring.selectors.encodings import ENCODERS
+from scoring.models.scoring_model import ENCODERS
 from scoring.services import registry
 from scoring.services.chunks import worker_label
 from scoring.services.placements import placement_want

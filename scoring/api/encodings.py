@@ -17,7 +17,8 @@ from scoring.api.resources import ResourceViewSet, query_of, team_set
 from scoring.api.synchronous import validated
 from scoring.filters import EncodingFilter
 from scoring.models import DocumentSet, ScoringModel, SetEncoding
-from scoring.selectors.encodings import ENCODERS, encoding_estimate, encoding_row, encodings_of
+from scoring.models.scoring_model import ENCODERS
+from scoring.selectors.encodings import encoding_estimate, encoding_row, encodings_of
 from scoring.selectors.models import model_for_request
 from scoring.services.encodings import encoding_ask, encoding_cancel, encoding_delete
 from scoring.states import EncodingState

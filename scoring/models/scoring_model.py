@@ -25,10 +25,10 @@ class ModelKind(models.TextChoices):
 
 # Kinds whose scores, or part of them, are MaxSim.
 WITH_MAXSIM: Final = (ModelKind.LATE_INTERACTION, ModelKind.HYBRID)
+# Kinds whose scores are made of encodings of the query and of the document.
+ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 # Kinds that read a text by itself, so that what became of it can be kept.
-WITH_ENCODINGS: Final = (
-    ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID, ModelKind.CLASSIFIER,
-)  # fmt: skip
+WITH_ENCODINGS: Final = (*ENCODERS, ModelKind.CLASSIFIER)
 
 
 class Dtype(models.TextChoices):

@@ -11,13 +11,11 @@ from django.db.models import F, QuerySet, Sum
 from assay.api.principal import Principal
 from scoring.ingest.lengths import ENDS
 from scoring.models import DocumentSet, ScoringModel, SetEncoding
-from scoring.models.scoring_model import ModelEngine, ModelKind
+from scoring.models.scoring_model import ENCODERS, ModelEngine, ModelKind
 from scoring.selectors.models import models_served, models_usable
 from scoring.selectors.pace import model_paces
 from scoring.states import EncodingState
 
-# They read a document by itself, so that its encoding can be kept.
-ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 TOKENS_PER_WORD: Final = 4 / 3  # of English
 MADE_BY: Final = ("revision", "dtype", "max_length")  # a change of one makes other encodings
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scoring.models import Chunk, ScoringModel, Stage
-from scoring.models.scoring_model import ModelKind
+from scoring.models.scoring_model import ENCODERS, ModelKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,6 @@ BLOCK_SIZES: Final = {
     ModelKind.LISTWISE: BlockSize(queries=1, documents=125),
     ModelKind.GENERATIVE: BlockSize(queries=1, documents=24),
 }
-
-# Kinds that read each text by itself, whatever it is compared with.
-ENCODERS: Final = (ModelKind.BI_ENCODER, ModelKind.LATE_INTERACTION, ModelKind.SPARSE, ModelKind.HYBRID)
 
 # What is retrieved instead of scored costs little per query: a chunk has whole lists, as many as are stored well
 # at once.

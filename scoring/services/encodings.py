@@ -17,7 +17,8 @@ from assay.errors import AssayError
 from audit.services import audit_record
 from scoring import dispatch
 from scoring.models import DocumentSet, Placement, ScoringModel, SetEncoding, Worker
-from scoring.selectors.encodings import ENCODERS, encoding_row, made_by
+from scoring.models.scoring_model import ENCODERS
+from scoring.selectors.encodings import encoding_row, made_by
 from scoring.selectors.placements import placement_outlook
 from scoring.services.chunks import liveness, worker_label
 from scoring.services.placements import model_demand

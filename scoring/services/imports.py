@@ -179,10 +179,11 @@ def _version(base: JudgementSet | None) -> dict[str, Any]:
     """The fields of the next version of ``base``'s set; of others there is nothing to say."""
     if base is None:
         return {}
-    versions = JudgementSet.objects.select_for_update().filter(root=base.root).order_by("-version")
+    # Locked until the new version is there: of two uploads at once the second waits for its number.
+    newest = JudgementSet.objects.select_for_update().filter(root=base.root).order_by("-version")[0]
     return {
-        "root": base.root,
-        "version": JudgementSet.next_version(versions[0].root),
+        "root": newest.root,
+        "version": JudgementSet.next_version(newest.root),
         "relevant_from": base.relevant_from,
         "guidelines": base.guidelines,
     }

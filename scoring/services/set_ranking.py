@@ -12,8 +12,8 @@ from assay.api.principal import Principal
 from assay.callers import Caller
 from assay.errors import AssayError
 from scoring.models import Document, DocumentSet, ScoringModel
+from scoring.models.scoring_model import ENCODERS
 from scoring.payloads import SyncOptions, SyncRanking, SyncRequest
-from scoring.selectors.encodings import ENCODERS
 from scoring.services.scoring import ScoredItem, ScoringAnswer, answer_keep, call_run, options_for, request_row
 from scoring.services.sets import document_set_check
 from scoring.services.stage_plan import BM25, MAX_RETRIEVED

@@ -25,14 +25,16 @@ def row_block() -> int:
     return BLOCK if torch.get_num_threads() <= 2 else _MANY_THREADS_BLOCK
 
 
-def filled(count: int, device: torch.device) -> int:
-    """The count of rows to compute where ``count`` are wanted."""
-    return count if device.type != "cpu" else -(-count // row_block()) * row_block()
+def filled(count: int, device: torch.device, block: int | None = None) -> int:
+    """The count of rows to compute where ``count`` are wanted: whole blocks, of ``row_block`` rows where none is
+    given."""
+    block = block or row_block()
+    return count if device.type != "cpu" else -(-count // block) * block
 
 
-def fill_rows(rows: Tensor) -> Tensor:
-    """``[n, ...]`` to as many rows as are steady; those that come behind are zero."""
-    missing = filled(len(rows), rows.device) - len(rows)
+def fill_rows(rows: Tensor, block: int | None = None) -> Tensor:
+    """``[n, ...]`` to as many rows as ``filled`` says; those that come behind are zero."""
+    missing = filled(len(rows), rows.device, block) - len(rows)
     return rows if not missing else torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from workers.engine import kernels
-from workers.engine.forward.steady_rows import products
+from workers.engine.forward.steady_rows import fill_rows, products
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # [P] indices of queries and [P] of documents
 
@@ -121,7 +121,7 @@ def maxsim_of_blocks(
     Blocks are cut wherever their size falls: a document in two of them has its maximum taken twice. The last one may
     be filled up with rows of no document."""
     tokens, start = len(queries), 0
-    queries = _filled(queries, _FILTERS)
+    queries = fill_rows(queries, _FILTERS)
     best = torch.full((len(document_lengths), len(queries)), -torch.inf, device=queries.device)  # [D, M]
     owner = torch.repeat_interleave(
         torch.arange(len(document_lengths)), torch.tensor(document_lengths, dtype=torch.long)
@@ -149,17 +149,12 @@ def _products(documents: Tensor, queries: Tensor) -> Tensor:
         return torch.empty(rows, wanted)
     if not torch.backends.mkldnn.is_available():
         return products(documents.float(), queries.float())
-    documents, queries = _filled(documents.float().contiguous(), IMAGE_ROWS), _filled(queries.float(), _FILTERS)
+    documents, queries = fill_rows(documents.float().contiguous(), IMAGE_ROWS), fill_rows(queries.float(), _FILTERS)
     images = documents.view(-1, IMAGE_ROWS, 1, dimensions).permute(0, 3, 1, 2)  # [n, E, IMAGE_ROWS, 1], a view
     filters = queries[:, :, None, None]
     # Not F.conv2d, which takes a GEMM after all where images are few.
     convolved = torch.mkldnn_convolution(images, filters, None, (0, 0), (1, 1), (1, 1), 1)  # [n, M, IMAGE_ROWS, 1]
     return convolved.permute(0, 2, 3, 1).reshape(len(documents), len(queries))[:rows, :wanted]
-
-
-def _filled(rows: Tensor, multiple: int) -> Tensor:
-    missing = -len(rows) % multiple
-    return torch.cat([rows, rows.new_zeros(missing, rows.shape[1])]) if missing else rows
 
 
 def _keep_maximum(best: Tensor, products: Tensor, owners: Tensor) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from workers.engine.caches.compression import token_vectors
+from workers.engine.forward.steady_rows import filled as filled_up
 from workers.engine.pooling.encoding import Encoding
 from workers.engine.pooling.maxsim import IMAGE_ROWS, maxsim_of_blocks
 
@@ -34,7 +35,8 @@ class ScatteredMaxSim:
         rows = max(1, _BUFFER_BYTES // (4 * IMAGE_ROWS * queries.shape[1])) * IMAGE_ROWS
         vectors = [_vectors(document) for document in documents if document.tokens is not None]
         lengths = [0 if document.tokens is None else len(document.tokens) for document in documents]
-        buffer = self._buffer(min(rows, _whole(sum(map(len, vectors)))), queries.shape[1])
+        needed = filled_up(sum(map(len, vectors)), queries.device, IMAGE_ROWS)
+        buffer = self._buffer(min(rows, needed), queries.shape[1])
         return maxsim_of_blocks(queries, query_lengths, _gathered(vectors, rows, buffer), lengths)
 
     def _buffer(self, rows: int, dimensions: int) -> Tensor:
@@ -58,14 +60,9 @@ def _gathered(documents: list[Tensor], rows: int, buffer: Tensor) -> Iterator[Te
             filled += len(document)
     if parts:
         torch.cat(parts, out=buffer[:filled])
-        end = _whole(filled)
+        end = filled_up(filled, buffer.device, IMAGE_ROWS)
         buffer[filled:end] = 0
         yield buffer[:end]
-
-
-def _whole(rows: int) -> int:
-    """Of images."""
-    return -(-rows // IMAGE_ROWS) * IMAGE_ROWS
 
 
 def _vectors(document: Encoding) -> Tensor:
